@@ -18,6 +18,7 @@ from trainauto.core.errors import InputError, Problem
 from trainauto.core.plan import BATCH_SIZE, Axis, Plan
 from trainauto.core.sharding import SINGLE_PROCESS, SampleSharding
 from trainauto.data import DatasetScan, DynamicDataLoader, DynamicDataset
+from trainauto.data.sample_files import Kept
 from trainauto.optim.precision import Precision
 from trainauto.options.component_arguments import check_arguments
 from trainauto.options.load import LoadedOptions
@@ -39,12 +40,19 @@ NOT_OF_THE_DATASET = frozenset(
 """Options of a set that the plan and the loader read, whatever its dataset takes."""
 
 
-def _dataset(loaded: LoadedOptions, key: str, chosen: TrainDataset | ValDataset, network: nn.Module) -> DynamicDataset:
+def _dataset(
+    loaded: LoadedOptions,
+    key: str,
+    chosen: TrainDataset | ValDataset,
+    network: nn.Module,
+    kept: Kept | None = None,
+) -> DynamicDataset:
     path = ("datasets", key)
     with locate_errors(loaded, (*path, "type")):
         parameters = inspect.signature(DATASETS.get(chosen.type)).parameters
     arguments = _dataset_arguments(chosen, parameters.keys() - {"type"})
-    filled_in = {"scale": loaded.options.scale, "channels": channels_of(network)}
+    filled_in = {"scale": loaded.options.scale, "channels": channels_of(network), "kept": kept}
+    filled_in["crops_larger"] = key != "train"
     dataset: DynamicDataset = build_component(loaded, DATASETS, path, chosen.type, arguments, filled_in)()
     dataset.name = chosen.name  # whether it takes one or not: scans, curves and folders go by it
     return dataset

@@ -1,9 +1,12 @@
 """The two image datasets: pairs of folders, and high-quality images alone."""
 
 import logging
+import os
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 from torch import Tensor
@@ -13,12 +16,13 @@ from trainauto.core.plan import Plan
 from trainauto.core.words import counted
 from trainauto.data.dynamic_dataset import DatasetScan, DynamicDataset, SampleKey, SmallRun
 from trainauto.data.registry import DATASETS
+from trainauto.data.sample_files import BETWEEN_FILES, Kept, SampleFiles, SetChanges
 from trainauto.tasks.sr.data.decode_check import damaged_among
 from trainauto.tasks.sr.data.geometry import crop_corner_px, flipped, padded_to, shrunk, shrunk_crop, to_tensor
 from trainauto.tasks.sr.data.image_crops import ImageCrops
-from trainauto.tasks.sr.data.image_files import ImageFile, distinct_names, list_images
+from trainauto.tasks.sr.data.image_files import ImageFile, distinct_names, find_images, read_before
 from trainauto.tasks.sr.data.image_io import Pixels, read_header, read_image
-from trainauto.tasks.sr.data.pair_sizes import WrongPair, problems_of
+from trainauto.tasks.sr.data.pair_sizes import WrongPair, problems_of, say_cropped
 from trainauto.tasks.sr.data.pairing import AS_NAMED, pair_images
 from trainauto.tasks.sr.data.pixel_cache import PixelCache
 
@@ -27,6 +31,9 @@ SHOWN_PROBLEMS = 10
 TRAINED_BITS, DEEPEST_BITS = 8, 16
 
 logger = logging.getLogger(__name__)
+
+Files = tuple[ImageFile, ...]
+"""Of a sample: the high-quality image, and the low-quality one where it is a file."""
 
 
 class ImageDataset(DynamicDataset):
@@ -43,6 +50,7 @@ class ImageDataset(DynamicDataset):
         use_rot: allow up-down flips and quarter turns.
         cache_dir: folder for decoded pixels; ``None`` decodes on every read.
         decode_all: have :meth:`scan` decode every image, and refuse damaged ones.
+        kept: files that an earlier start of the run had; ``None`` takes those that are there.
     """
 
     small_run = SmallRun("compact", Plan.of(lq_size=32, batch_size=4))
@@ -58,6 +66,7 @@ class ImageDataset(DynamicDataset):
         use_rot: bool = True,
         cache_dir: str | None = None,
         decode_all: bool = False,
+        kept: Kept | None = None,
     ) -> None:
         self.name = name
         self.scale = scale
@@ -65,11 +74,51 @@ class ImageDataset(DynamicDataset):
         self.channels = channels
         self._use_hflip = use_hflip
         self._use_rot = use_rot
-        self._gt = list_images(dataroot_gt, set_name=name, argument="dataroot_gt")
+        samples = self._taken(self._listed_sides(dataroot_gt), kept)
+        self._gt = [files[0] for files in samples]
         self._names = distinct_names(self._gt)
+        self._sample_files = _listed(samples)
         self._decode_all = decode_all
         self._deep: list[tuple[str, int]] = []
+        self._cropped: list[WrongPair] = []
         self._cache = PixelCache(cache_dir, channels) if cache_dir else None
+
+    def _listed_sides(self, dataroot_gt: str | Sequence[str]) -> list[list[ImageFile]]:
+        """Return the high-quality images; and the low-quality ones, where the set has such files."""
+        return [self._found(dataroot_gt, "dataroot_gt")]
+
+    def _found(self, roots: str | Sequence[str], argument: str) -> list[ImageFile]:
+        found = find_images(roots, set_name=self.name, argument=argument)
+        self.not_read = Counter(self.not_read) + found.not_read
+        return found.files
+
+    def _matched(self, sides: Sequence[Sequence[ImageFile]]) -> list[Files]:
+        """Return the files of each sample."""
+        return [(file,) for file in sides[0]]
+
+    def _taken(self, sides: Sequence[Sequence[ImageFile]], kept: Kept | None) -> list[Files]:
+        """Return the files of each sample: those that a resumed run has, as far as they are there."""
+        if kept is None:
+            return _once(self._matched(sides))
+        if kept.files is None:
+            recent = tuple(file.name for file in sides[0] if file.is_recent)
+            self.changes = SetChanges(newly_readable=recent)
+            return self._matched([read_before(side) for side in sides])
+        by_name = [{file.name: file for file in side} for side in sides]
+        parts = [name.split(BETWEEN_FILES) for name in kept.files.names]
+        if any(name not in known for names in parts for name, known in zip(names, by_name, strict=True)):
+            samples = _once(self._matched(sides))
+            self.changes = SetChanges.between(kept.files, _listed(samples))
+            return samples
+        samples = [tuple(known[name] for name, known in zip(names, by_name, strict=True)) for names in parts]
+        taken = {files[0].real_path for files in samples}
+        added = tuple(file.name for file in sides[0] if file.real_path not in taken)
+        self.changes = replace(SetChanges.between(kept.files, _listed(samples)), added=added)
+        return samples
+
+    def sample_files(self) -> SampleFiles:
+        """Return the files of all samples, by name and size."""
+        return self._sample_files
 
     def __len__(self) -> int:
         return len(self._gt)
@@ -88,6 +137,7 @@ class ImageDataset(DynamicDataset):
             sizes_or_problems = list(threads.map(self._look_at, range(len(self))))
         wrong = [item for item in sizes_or_problems if isinstance(item, WrongPair)]
         problems = [item for item in sizes_or_problems if isinstance(item, Problem)]
+        say_cropped(self._cropped, self.scale, len(self), self.name)
         _refuse([*problems_of(wrong, self.scale, len(self), self.name), *problems])
         if self._decode_all:
             _refuse(list(damaged_among([file.path for file in self._files()], self.channels, self.name)))
@@ -199,6 +249,8 @@ class PairedImageDataset(ImageDataset):
         dataroot_lq: the same for the low-quality images.
         filename_tmpl: name of a low-quality image made of that of its partner, see
             :func:`~trainauto.tasks.sr.data.pairing.pair_images`.
+        crops_larger: leave out the right and lower edge of a high-quality image that is larger than ``scale`` times its
+            partner, as BasicSR does outside of training; without it, :meth:`scan` refuses such a pair.
         arguments: as for :class:`ImageDataset`.
     """
 
@@ -215,7 +267,10 @@ class PairedImageDataset(ImageDataset):
         cache_dir: str | None = None,
         decode_all: bool = False,
         filename_tmpl: str = AS_NAMED,
+        kept: Kept | None = None,
+        crops_larger: bool = False,
     ) -> None:
+        self._lq_roots, self._template, self._crops_larger = dataroot_lq, filename_tmpl, crops_larger
         super().__init__(
             dataroot_gt,
             scale=scale,
@@ -225,10 +280,19 @@ class PairedImageDataset(ImageDataset):
             use_rot=use_rot,
             cache_dir=cache_dir,
             decode_all=decode_all,
+            kept=kept,
         )
-        lq = list_images(dataroot_lq, set_name=name, argument="dataroot_lq")
-        pairs = pair_images(self._gt, lq, set_name=name, filename_tmpl=filename_tmpl)
-        self._lq = [lq for _, lq in pairs]
+
+    def _listed_sides(self, dataroot_gt: str | Sequence[str]) -> list[list[ImageFile]]:
+        return [*super()._listed_sides(dataroot_gt), self._found(self._lq_roots, "dataroot_lq")]
+
+    def _matched(self, sides: Sequence[Sequence[ImageFile]]) -> list[Files]:
+        return list(pair_images(*sides, set_name=self.name, filename_tmpl=self._template))
+
+    def _taken(self, sides: Sequence[Sequence[ImageFile]], kept: Kept | None) -> list[Files]:
+        samples = super()._taken(sides, kept)
+        self._lq = [files[1] for files in samples]
+        return samples
 
     def __getitem__(self, key: SampleKey) -> dict[str, Tensor]:
         """Make one training sample; see the base class."""
@@ -240,8 +304,10 @@ class PairedImageDataset(ImageDataset):
         return self._sample(lq[top : top + side, left : left + side], gt, key.seed)
 
     def full_sample(self, index: int) -> dict[str, Tensor]:
-        """Return both whole images."""
-        return {"lq": to_tensor(self._read(self._lq[index])), "gt": to_tensor(self._read(self._gt[index]))}
+        """Return both whole images; the high-quality one without an edge beyond its partner's."""
+        lq, gt = self._read(self._lq[index]), self._read(self._gt[index])
+        gt = gt[: lq.shape[0] * self.scale, : lq.shape[1] * self.scale]
+        return {"lq": to_tensor(lq), "gt": to_tensor(gt)}
 
     def _look_at(self, index: int) -> tuple[int, int] | Problem | WrongPair:
         lq_file, gt_file = self._lq[index], self._gt[index]
@@ -250,7 +316,10 @@ class PairedImageDataset(ImageDataset):
         except InputError as error:
             return Problem(f"dataset '{self.name}': {error.problems[0].message}", advice=error.problems[0].advice)
         if gt != (lq[0] * self.scale, lq[1] * self.scale):
-            return WrongPair(gt_file.path, lq_file.path, gt, lq)
+            wrong = WrongPair(gt_file.path, lq_file.path, gt, lq)
+            if not (self._crops_larger and wrong.is_croppable(self.scale)):
+                return wrong
+            self._cropped.append(wrong)
         return lq
 
     def _files(self) -> list[ImageFile]:
@@ -259,6 +328,26 @@ class PairedImageDataset(ImageDataset):
     def _decoded_files(self, lq_sizes: Sequence[tuple[int, int]]) -> list[tuple[str, int, int]]:
         lq = [(file.path, height, width) for file, (height, width) in zip(self._lq, lq_sizes, strict=True)]
         return super()._decoded_files(lq_sizes) + lq
+
+
+def _once(samples: Iterable[Files]) -> list[Files]:
+    """Leave out samples that links lead to a second time within a root, by where their files really are."""
+    seen: dict[tuple[tuple[int, str], ...], Files] = {}
+    for files in samples:
+        seen.setdefault(tuple((file.root, file.real_path) for file in files), files)
+    return list(seen.values())
+
+
+def _listed(samples: Sequence[Files]) -> SampleFiles:
+    names = tuple(BETWEEN_FILES.join(file.name for file in files) for files in samples)
+    return SampleFiles(names, tuple(sum(_size_bytes(file.path) for file in files) for files in samples))
+
+
+def _size_bytes(path: str) -> int:
+    try:
+        return os.stat(path).st_size  # noqa: PTH116 - for each file of a set, at each start
+    except OSError:
+        return 0  # who reads it says so
 
 
 def _refuse(problems: list[Problem]) -> None:
