@@ -22,7 +22,14 @@ from trainauto.storage.run_metadata import changed_options, configured_samples
 logger = logging.getLogger(__name__)
 
 
-def take_up(run: Run, parts: RunParts, configured_now: int, directory: RunDirectory, checkpoint: Path | None) -> None:
+def take_up(
+    run: Run,
+    parts: RunParts,
+    configured_now: int,
+    directory: RunDirectory,
+    checkpoint: Path | None,
+    accepted: Sequence[str] = (),
+) -> None:
     """Continue an earlier run: the first rank reads and tells, for it is about to write these files anew.
 
     Args:
@@ -31,12 +38,13 @@ def take_up(run: Run, parts: RunParts, configured_now: int, directory: RunDirect
         configured_now: samples of a step that the option file asks for.
         directory: of the run.
         checkpoint: where it stands; ``None`` before its first one.
+        accepted: how its samples have changed, in words, where those of now were accepted.
     """
     ranks, configured = parts.ranks, (run.batch_scaling.configured_samples, configured_now)
     changes = ranks.broadcast_object(partial(changed_options, directory, parts.resolved, ranks.world_size))
     samples = ranks.broadcast_object(partial(configured_samples, directory, *configured))
     run.batch_scaling = replace(run.batch_scaling, configured_samples=samples)
-    _continue_run(run, directory, checkpoint, changes)
+    _continue_run(run, directory, checkpoint, [*changes, *accepted])
 
 
 def _continue_run(run: Run, directory: RunDirectory, checkpoint: Path | None, changes: Sequence[str]) -> None:

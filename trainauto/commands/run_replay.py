@@ -103,9 +103,22 @@ def logged_run(path: Path, until: int | None = None) -> LoggedRun:
     last = max((step.step for step in _until(logged_steps(directory), until)), default=0)
     if not last:
         raise InputError(Problem(f"{directory.path} has no steps", advice="Nothing can be repeated."))
+    _refuse_other_sets(directory, last)
     ends = (_UNTIL.fullmatch(file.name) for file in directory.path.iterdir())
     ends_before = sorted(int(match[1]) for match in ends if match and 0 < int(match[1]) < last)
     return LoggedRun(directory, tuple(Part.ending_with(end, directory) for end in [*ends_before, last]))
+
+
+def _refuse_other_sets(directory: RunDirectory, last: int) -> None:
+    """Refuse steps that were trained with other samples than the first ones.
+
+    Raises:
+        InputError: says which steps can be repeated.
+    """
+    ends = [end for end in directory.earlier_versions(directory.samples) if 0 < end < last]
+    if ends:
+        message = f"from step {ends[0] + 1} on the run was trained with other samples, which were accepted at a resume"
+        raise InputError(Problem(message, advice=f"--until {ends[0]} repeats the steps before."))
 
 
 _UNTIL = re.compile(r"given_until_step_(\d+)\.yml")
@@ -144,8 +157,8 @@ def replay(logged: LoggedRun, loaded: Sequence[LoadedOptions]) -> int:
         decisions.setdefault(step, []).append(decision)
     code = 0
     for number, (part, options) in enumerate(zip(logged.parts, loaded, strict=True)):
-        check, log = partial(_check_samples, part.origin), logged.directory.log
-        with build_run(options, auto_resume=number > 0, check_samples=check, repeated_log=log) as run:
+        check, repeated = partial(_check_samples, part.origin), (logged.directory, part.last_step)
+        with build_run(options, auto_resume=number > 0, check_samples=check, repeated=repeated) as run:
             done = run.progress.steps
             for made in rollbacks:
                 run.loader.reorder_from(made.position, made.order)

@@ -1,5 +1,6 @@
 """What the dynamic loader asks of a dataset: samples by key, whole samples, and what kind they are of."""
 
+import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +16,6 @@ from trainauto.core.plan import Plan
 from trainauto.core.workload import Workload
 from trainauto.data.documented_names import KeyNames
 from trainauto.data.sample_files import SampleFiles, SetChanges
-
 
 ACCEPT = "--accept_samples"
 """Argument of a resume that takes the samples that are there now."""
@@ -120,6 +120,14 @@ class DynamicDataset(Dataset[Mapping[str, Tensor]], ABC):
     def sample_files(self) -> SampleFiles | None:
         """Return the files of all samples, by name and size; ``None`` where samples are no files of their own."""
         return None
+
+    def identity(self) -> str:
+        """Return what tells these samples, in their order, from others; empty where that is not known."""
+        files = self.sample_files()
+        if files is not None:
+            return files.digest
+        checksums = list(self.checksums().values())
+        return hashlib.sha256(repr(checksums).encode()).hexdigest()[:16] if checksums else ""
 
     @abstractmethod
     def scan(self) -> DatasetScan:

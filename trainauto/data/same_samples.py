@@ -27,10 +27,25 @@ def check_samples_are_those_of(state: Mapping[str, Any], dataset: DynamicDataset
         )
         changed = _changed(state.get("checksums") or {}, dataset.checksums())
         raise InputError(Problem(f"{message}{_listed(changed)}", advice=dataset.if_changed))
+    names = state.get("identity") if dataset.sample_files() is not None else None
     before, now = state.get("checksums") or {}, dataset.checksums()
+    if names and names != dataset.identity():
+        message = (
+            f"the checkpoint was written with other files than those of dataset '{dataset.name}', or in another order"
+        )
+        raise InputError(Problem(message, advice=dataset.if_changed))
     if before and now and list(before.values()) != list(now.values()):
         message = f"dataset '{dataset.name}' is not what the checkpoint was written with"
         raise InputError(Problem(f"{message}{_listed(_changed(before, now))}", advice=dataset.if_changed))
+
+
+def is_of_other_samples(state: Mapping[str, Any], dataset: DynamicDataset) -> bool:
+    """Say whether a loader's state was written with other samples than a dataset has, as far as that is known."""
+    try:
+        check_samples_are_those_of(state, dataset)
+    except InputError:
+        return True
+    return False
 
 
 def _changed(before: Mapping[str, int], now: Mapping[str, int]) -> list[str]:

@@ -109,7 +109,7 @@ def _partners(wanted: Sequence[str], lq: Sequence[ImageFile], *, may_have_suffix
     found = {key: exact[key] for key in wanted if key in exact}
     if not may_have_suffix:
         return found
-    plain = {}
+    plain: dict[str, ImageFile] = {}
     for file in lq:
         plain.setdefault(_without_scale_suffix(file.key), file)
     by_suffix = {key: plain[key] for key in wanted if key in plain}
