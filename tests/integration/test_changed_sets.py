@@ -1,10 +1,12 @@
-"""Sets whose files have changed when a run resumes: it keeps those that it began with, or takes the new ones when told."""
+"""Sets whose files have changed when a run resumes: it keeps what it began with, or takes the new ones when told."""
 
 import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+import cv2
+import numpy as np
 import pytest
 
 from tests.integration.commands import (
@@ -20,18 +22,26 @@ from tests.integration.commands import (
 
 Write = Callable[..., Path]
 IMAGES = 5
-MORE = ("--force_yml", "train:total_iter=20")
+MORE = ("--force_yml", "train:total_iter=15")
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory, photograph: np.ndarray) -> Path:
+    folder = tmp_path_factory.mktemp("trained")
+    (folder / "gt").mkdir()
+    for number in range(IMAGES):
+        cv2.imwrite(str(folder / "gt" / f"image_{number:03d}.png"), photograph[7 * number :][:60, :70])
+    options = tiny_options(Path("gt"), datasets={"val": {"dataroot_gt": "gt/image_002.png"}}, val={"val_freq": 100})
+    file = write_options(folder / "run.yml", options)
+    assert train(file).returncode == 0
+    return file
 
 
 @pytest.fixture
-def begun(tmp_path: Path, write_images: Write) -> Path:
+def begun(trained: Path, tmp_path: Path) -> Path:
     """Return the option file of a run of 12 steps, which is within the tenth epoch."""
-    write_images("run/gt", IMAGES, (60, 70))
-    file = write_options(
-        tmp_path / "run" / "run.yml", tiny_options(Path("gt"), datasets={"val": {"dataroot_gt": "gt/image_002.png"}})
-    )
-    assert train(file).returncode == 0
-    return file
+    shutil.copytree(trained.parent, tmp_path / "run", symlinks=True)
+    return tmp_path / "run" / trained.name
 
 
 def copied(begun: Path, name: str) -> Path:
@@ -73,8 +83,10 @@ def test_a_renamed_image_is_refused_by_name_and_accepted_when_told(begun: Path) 
     assert "an epoch begins with them, at position 50" in words_of(done)  # 48 samples lie behind
     assert [step["first_sample"] for step in step_records(run)][11:14] == [44, 50, 54]
     assert "changed since this run was last started: dataset 'train': 1 renamed" in (run / "training.log").read_text()
-    assert train(begun, "--auto_resume", "--force_yml", "train:total_iter=22").returncode == 0  # without saying it again
-    assert [step["first_sample"] for step in step_records(run)][-1] == 50 + 9 * 4
+    assert (
+        train(begun, "--auto_resume", "--force_yml", "train:total_iter=16").returncode == 0
+    )  # without saying it again
+    assert [step["first_sample"] for step in step_records(run)][-1] == 50 + 3 * 4
     refused = command("replay", "experiments/tiny", cwd=begun.parent)
     assert refused.returncode == 2
     assert "from step 13 on the run was trained with other samples" in refused.stderr
@@ -130,10 +142,10 @@ def test_a_replaced_image_is_named(begun: Path) -> None:
 
 def test_validation_images_that_are_gone_are_said(begun: Path, write_images: Write) -> None:
     val = write_images("val", 2)
-    more = ("--force_yml", "train:total_iter=20", f"datasets:val:dataroot_gt={val}")
+    more = ("--force_yml", "train:total_iter=13", f"datasets:val:dataroot_gt={val}")
     assert train(begun, "--auto_resume", *more).returncode == 0
     (val / "image_000.png").unlink()
-    more = ("--force_yml", "train:total_iter=24", f"datasets:val:dataroot_gt={val}")
+    more = ("--force_yml", "train:total_iter=14", f"datasets:val:dataroot_gt={val}")
     done = train(begun, "--auto_resume", *more)
     assert done.returncode == 0
     assert "scores before and after do not compare: 1 removed: image_000.png" in words_of(done)

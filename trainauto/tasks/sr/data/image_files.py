@@ -5,7 +5,7 @@ import os
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from PIL import features
@@ -92,7 +92,7 @@ def find_images(roots: str | Sequence[str], *, set_name: str, argument: str = ""
     not_read: Counter[str] = Counter()
     for number, root in enumerate([roots] if isinstance(roots, str) else roots):
         path = resolve_root(root, IMAGE_SUFFIXES, set_name, argument)
-        images, others = ([_single_image(path)], []) if path.is_file() else _images_and_others(path)
+        images, others = ([_single_image(path, number)], []) if path.is_file() else _images_and_others(path, number)
         if not images:
             kinds = ", ".join(sorted(IMAGE_SUFFIXES))
             held = f"; it holds {_kinds_in_words(_kinds(others))}" if others else ""
@@ -100,8 +100,7 @@ def find_images(roots: str | Sequence[str], *, set_name: str, argument: str = ""
             raise InputError(Problem(message, advice=f"Images end in {kinds}.", argument=argument))
         _say_not_read(others, root, set_name)
         not_read += _kinds(others)
-        prefix = f"{number + 1}:" if number else ""
-        files.extend(replace(image, name=f"{prefix}{image.name}", root=number) for image in images)
+        files.extend(images)
     if not files:
         raise InputError(Problem(f"dataset '{set_name}': the list of roots is empty", argument=argument))
     return ImageList(files, not_read)
@@ -159,10 +158,13 @@ def distinct_names(files: Sequence[ImageFile]) -> list[str]:
     return names
 
 
-def _single_image(path: Path) -> ImageFile:
-    return ImageFile(
-        _readable(path), _key_of(path.stem), path.resolve().parent.name, path.name, real_path=os.path.realpath(path)
-    )
+def _single_image(path: Path, root: int) -> ImageFile:
+    name, folder = f"{_prefix(root)}{path.name}", path.resolve().parent.name
+    return ImageFile(_readable(path), _key_of(path.stem), folder, name, root, os.path.realpath(path))
+
+
+def _prefix(root: int) -> str:
+    return f"{root + 1}:" if root else ""
 
 
 def images_below(folder: Path) -> list[ImageFile]:
@@ -180,23 +182,23 @@ def others_in_words(folder: Path) -> str:
     return _kinds_in_words(_kinds(others)) if others else ""
 
 
-def _images_and_others(folder: Path) -> tuple[list[ImageFile], list[Path]]:
+def _images_and_others(folder: Path, root: int = 0) -> tuple[list[ImageFile], list[Path]]:
     images, others = [], []
     name = folder.resolve().name  # of `.` too
     above = len(str(folder)) + (0 if str(folder).endswith(os.sep) else 1) if str(folder) != "." else 0
     for found in files_below(folder):
         suffix = found.path.suffix.lower()
         if suffix in IMAGE_SUFFIXES:
-            images.append(_image(found, str(found.path)[above:].replace(os.sep, "/"), suffix, name))
+            images.append(_image(found, str(found.path)[above:].replace(os.sep, "/"), suffix, name, root))
         else:
             others.append(found.path)
     return images, others
 
 
-def _image(found: FoundFile, relative: str, suffix: str, folder: str) -> ImageFile:
+def _image(found: FoundFile, relative: str, suffix: str, folder: str, root: int) -> ImageFile:
     is_recent = found.through_link or suffix not in SUFFIXES_OF_BEFORE
-    key = _key_of(relative[: -len(suffix)])
-    return ImageFile(_readable(found.path), key, folder, relative, real_path=found.real_path, is_recent=is_recent)
+    key, name = _key_of(relative[: -len(suffix)]), f"{_prefix(root)}{relative}"
+    return ImageFile(_readable(found.path), key, folder, name, root, found.real_path, is_recent)
 
 
 def _key_of(name: str) -> str:
