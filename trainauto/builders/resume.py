@@ -14,6 +14,7 @@ from trainauto.core.errors import NetworkMismatchError
 from trainauto.engine.checkpoint import Best
 from trainauto.engine.run import Run
 from trainauto.reporting.jsonl import add_decision
+from trainauto.reporting.log_gaps import rewind
 from trainauto.storage.resumes import CHANGED
 from trainauto.storage.run_directory import RunDirectory
 from trainauto.storage.run_log import logged_decisions, validated_sets
@@ -55,7 +56,7 @@ def _continue_run(run: Run, directory: RunDirectory, checkpoint: Path | None, ch
         except NetworkMismatchError as error:
             raise _explained(error, changes) from error
     if run.ranks.is_first:
-        directory.rewind(run.progress.steps)
+        rewind(directory, run.progress.steps, validates_every=run.frequencies.validate if run.validators else 0)
         _log_rollback(run, directory)
     every, step = run.frequencies.validate, run.progress.steps
     # Under another interval nobody can tell whether it was due; after the last step it always was.

@@ -211,6 +211,9 @@ class _Recorder:
         """Keep the record."""
         self.validations.append(record)
 
+    def sync(self) -> None:
+        """Nothing is written."""
+
     def rolled_back(self, summary: RunSummary, rollback: Rollback) -> None:  # noqa: ARG002
         """Keep what the run went back from."""
         self.decisions += decision_lines(rollback.to_step, rollback, 0)

@@ -260,6 +260,7 @@ class AdaptiveLoop:
 
         Model and optimizers are the loop's own to save. A batch in hand that is not trained yet counts as not drawn.
         """
+        self._reports.sync()
         with as_not_drawn(self.training.loader, self._untrained):
             progress = vars(self.progress).copy()
             return {"progress": progress, **self._watchers.state_dict(), **self.training.decided_parts()}
