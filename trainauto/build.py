@@ -18,6 +18,7 @@ from trainauto.builders.summary import run_summary
 from trainauto.builders.trackers import check_trackers, tracker_sinks
 from trainauto.core.worker_process import WorkerProcess
 from trainauto.data import DynamicDataset
+from trainauto.data.same_samples import Accepted
 from trainauto.distributed.communicator import SINGLE_PROCESS, Communicator
 from trainauto.engine.checkpoint import Checkpoints
 from trainauto.engine.checkpointing_fallback import CheckpointingFallback
@@ -107,8 +108,8 @@ def build_run(
                 what = "the run of this name has no checkpoint yet" if earlier else "there is no run of this name yet"
                 logger.warning("nothing to resume: %s; it begins with step 1", what)
             if earlier:
-                accepted = sets.accepted_identities(parts.task.train_set.name)
-                run.loader.accept(accepted, everything=accepts_samples)
+                before = sets.accepted_identities(parts.task.train_set.name)
+                run.loader.accepted = Accepted(before, everything=accepts_samples)
                 take_up(run, parts, start.configured_samples, directory, checkpoint, sets.accepted)
             if ranks.is_first:
                 _write_metadata(run, parts, start, directory)

@@ -80,8 +80,8 @@ def test_a_renamed_image_is_refused_by_name_and_accepted_when_told(begun: Path) 
     assert "--accept_samples" in refused.stderr
     done = resumed(begun, "--accept_samples")
     assert done.returncode == 0, done.stderr
-    assert "an epoch begins with them, at position 50" in words_of(done)  # 48 samples lie behind
-    assert [step["first_sample"] for step in step_records(run)][11:14] == [44, 50, 54]
+    assert "an epoch begins with them" in words_of(done)
+    assert [step["first_sample"] for step in step_records(run)][11:14] == [44, 50, 54]  # epochs of five images
     assert "changed since this run was last started: dataset 'train': 1 renamed" in (run / "training.log").read_text()
     assert (
         train(begun, "--auto_resume", "--force_yml", "train:total_iter=16").returncode == 0

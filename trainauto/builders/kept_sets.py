@@ -1,7 +1,7 @@
 """The sets that a resumed run has: those that it began with, as far as their files are there."""
 
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -82,9 +82,11 @@ class KeptSets:
             _say(name, dataset.changes)
         return dataset
 
-    def accepted_identities(self, name: str) -> Collection[str]:
-        """Return what told the training samples from others that the run had earlier, and which were accepted since."""
-        return () if self.directory is None or self.until is not None else earlier_identities(self.directory, name)
+    def accepted_identities(self, name: str) -> frozenset[str]:
+        """Return the identities of the training samples that the run has had: others were accepted since."""
+        if self.directory is None or self.until is not None:
+            return frozenset()
+        return earlier_identities(self.directory, name)
 
     def _as_it_is(self, dataset: DynamicDataset, kept: SampleFiles | None) -> DynamicDataset:
         now = dataset.sample_files()

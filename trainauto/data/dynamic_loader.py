@@ -1,9 +1,8 @@
 """The loader whose batches and samples change their size while its workers stay alive."""
 
-import logging
 import warnings
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -20,7 +19,7 @@ from trainauto.data.batcher import FIXED_COUNT, Batcher, KnownDraws
 from trainauto.data.decoder_warnings import report_damage, take_pending
 from trainauto.data.documented_names import DocumentedSetters
 from trainauto.data.dynamic_dataset import DynamicDataset
-from trainauto.data.same_samples import check_samples_are_those_of, is_of_other_samples
+from trainauto.data.same_samples import Accepted, check_samples_are_those_of
 from trainauto.data.sampler import (
     REORDERS,
     DynamicBatchSampler,
@@ -33,8 +32,6 @@ from trainauto.data.sampler import (
 )
 from trainauto.data.split_batch import first_piece, logged_piece, without_first
 from trainauto.data.worker_start import start_worker
-
-logger = logging.getLogger(__name__)
 
 Collated = tuple[dict[str, Tensor], list[tuple[str, str]]] | InputError
 
@@ -72,6 +69,9 @@ class DynamicDataLoader(DocumentedSetters):
         stream: the order of the samples; shuffled by ``seed`` where nobody says.
         outlives_sigterm: workers ignore the first SIGTERM, which a scheduler sends to the whole group: a run finishes
             its step, and ends them itself. Where nobody does, the interpreter would wait for them for ever.
+
+    Attributes:
+        accepted: which states of other samples it takes.
     """
 
     def __init__(
@@ -109,8 +109,7 @@ class DynamicDataLoader(DocumentedSetters):
         self._fetched = 0  # draws fetched from the workers
         self._head: DynamicBatchSampler | None = None
         self._workers: Iterator[Collated] | None = None
-        self._accepted: frozenset[str] = frozenset()
-        self._accepts_everything = False
+        self.accepted = Accepted()
         self._logged: Sequence[LoggedBatch] | None = None
         self._next_logged = 0
         self._last_logged_draw = 0
@@ -287,52 +286,17 @@ class DynamicDataLoader(DocumentedSetters):
             InputError: the dataset has other samples now, so that the position means nothing, and they were not
                 accepted.
         """
-        if self._takes_anew(state):
-            self._begin_epoch(state)
-            return
-        check_samples_are_those_of(state, self.dataset)
-        self._stream.load_state_dict(state.get("stream", {}))
+        is_anew, stream = self.accepted.takes_anew(state, self.dataset), state.get("stream", {})
+        if not is_anew:
+            check_samples_are_those_of(state, self.dataset)
+        self._stream.load_state_dict({REORDERS: stream.get(REORDERS, ())} if is_anew else stream)
         self._tail = StreamState.from_dict(state["tail"])
         self._given = int(state["given"])
-        if tuple(state.get("shares", SINGLE_PROCESS.weights)) != self.sharding.weights:
+        if is_anew:
+            self._tail, self._given = self._tail.at_epoch(len(self.dataset), self._given, self._batcher), 0
+        elif tuple(state.get("shares", SINGLE_PROCESS.weights)) != self.sharding.weights:
             self._tail, self._given = self._tail.without_given(self._given, self._batcher), 0
         self.plan = Plan.from_dict(state["plan"])
-
-    def accept(self, identities: Collection[str], *, everything: bool = False) -> None:
-        """Take states of other samples, too: the samples of now begin an epoch there.
-
-        Args:
-            identities: of the samples that the states were written with.
-            everything: take any state.
-        """
-        self._accepted, self._accepts_everything = frozenset(identities), everything
-
-    def _takes_anew(self, state: Mapping[str, Any]) -> bool:
-        """Say whether a state is of other samples, which were accepted."""
-        if self._accepts_everything:
-            return is_of_other_samples(state, self.dataset)
-        before = state.get("identity", "")
-        return before in self._accepted and before != self.dataset.identity()
-
-    def _begin_epoch(self, state: Mapping[str, Any]) -> None:
-        """Continue a state of other samples at the next position that begins an epoch of these.
-
-        Raises:
-            SampleTooLargeError: a sample is too large for the plan.
-        """
-        self._stream.load_state_dict({name: of for name, of in state.get("stream", {}).items() if name == REORDERS})
-        tail = StreamState.from_dict(state["tail"])
-        position = tail.next_draw.first_sample + int(state["given"])
-        first_sample = -(-position // len(self.dataset)) * len(self.dataset)
-        draw = replace(tail.next_draw, first_sample=first_sample)
-        self._tail = replace(tail, next_draw=draw).asked_anew(self._batcher)
-        self._given, self.plan = 0, Plan.from_dict(state["plan"])
-        logger.warning(
-            "dataset '%s' has other samples than the checkpoint was written with: an epoch begins with them, at "
-            "position %d of the stream",
-            self.dataset.name,
-            first_sample,
-        )
 
     def _start_workers(self, head: DynamicBatchSampler) -> Iterator[Collated]:
         with warnings.catch_warnings():

@@ -1,12 +1,10 @@
 """The two image datasets: pairs of folders, and high-quality images alone."""
 
 import logging
-import os
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 
 from torch import Tensor
@@ -16,12 +14,13 @@ from trainauto.core.plan import Plan
 from trainauto.core.words import counted
 from trainauto.data.dynamic_dataset import DatasetScan, DynamicDataset, SampleKey, SmallRun
 from trainauto.data.registry import DATASETS
-from trainauto.data.sample_files import BETWEEN_FILES, Kept, SampleFiles, SetChanges
+from trainauto.data.sample_files import Kept, SampleFiles
 from trainauto.tasks.sr.data.decode_check import damaged_among
 from trainauto.tasks.sr.data.geometry import crop_corner_px, flipped, padded_to, shrunk, shrunk_crop, to_tensor
 from trainauto.tasks.sr.data.image_crops import ImageCrops
-from trainauto.tasks.sr.data.image_files import ImageFile, distinct_names, find_images, read_before
+from trainauto.tasks.sr.data.image_files import ImageFile, distinct_names, find_images
 from trainauto.tasks.sr.data.image_io import Pixels, read_header, read_image
+from trainauto.tasks.sr.data.kept_images import Files, files_taken, sample_files_of
 from trainauto.tasks.sr.data.pair_sizes import WrongPair, problems_of, say_cropped
 from trainauto.tasks.sr.data.pairing import AS_NAMED, pair_images
 from trainauto.tasks.sr.data.pixel_cache import PixelCache
@@ -31,9 +30,6 @@ SHOWN_PROBLEMS = 10
 TRAINED_BITS, DEEPEST_BITS = 8, 16
 
 logger = logging.getLogger(__name__)
-
-Files = tuple[ImageFile, ...]
-"""Of a sample: the high-quality image, and the low-quality one where it is a file."""
 
 
 class ImageDataset(DynamicDataset):
@@ -77,7 +73,7 @@ class ImageDataset(DynamicDataset):
         samples = self._taken(self._listed_sides(dataroot_gt), kept)
         self._gt = [files[0] for files in samples]
         self._names = distinct_names(self._gt)
-        self._sample_files = _listed(samples)
+        self._sample_files = sample_files_of(samples)
         self._decode_all = decode_all
         self._deep: list[tuple[str, int]] = []
         self._cropped: list[WrongPair] = []
@@ -97,23 +93,8 @@ class ImageDataset(DynamicDataset):
         return [(file,) for file in sides[0]]
 
     def _taken(self, sides: Sequence[Sequence[ImageFile]], kept: Kept | None) -> list[Files]:
-        """Return the files of each sample: those that a resumed run has, as far as they are there."""
-        if kept is None:
-            return _once(self._matched(sides))
-        if kept.files is None:
-            recent = tuple(file.name for file in sides[0] if file.is_recent)
-            self.changes = SetChanges(newly_readable=recent)
-            return self._matched([read_before(side) for side in sides])
-        by_name = [{file.name: file for file in side} for side in sides]
-        parts = [name.split(BETWEEN_FILES) for name in kept.files.names]
-        if any(name not in known for names in parts for name, known in zip(names, by_name, strict=True)):
-            samples = _once(self._matched(sides))
-            self.changes = SetChanges.between(kept.files, _listed(samples))
-            return samples
-        samples = [tuple(known[name] for name, known in zip(names, by_name, strict=True)) for names in parts]
-        taken = {files[0].real_path for files in samples}
-        added = tuple(file.name for file in sides[0] if file.real_path not in taken)
-        self.changes = replace(SetChanges.between(kept.files, _listed(samples)), added=added)
+        """Return the files of each sample, and note how they differ from those that a resumed run began with."""
+        samples, self.changes = files_taken(sides, kept, self._matched)
         return samples
 
     def sample_files(self) -> SampleFiles:
@@ -328,26 +309,6 @@ class PairedImageDataset(ImageDataset):
     def _decoded_files(self, lq_sizes: Sequence[tuple[int, int]]) -> list[tuple[str, int, int]]:
         lq = [(file.path, height, width) for file, (height, width) in zip(self._lq, lq_sizes, strict=True)]
         return super()._decoded_files(lq_sizes) + lq
-
-
-def _once(samples: Iterable[Files]) -> list[Files]:
-    """Leave out samples that links lead to a second time within a root, by where their files really are."""
-    seen: dict[tuple[tuple[int, str], ...], Files] = {}
-    for files in samples:
-        seen.setdefault(tuple((file.root, file.real_path) for file in files), files)
-    return list(seen.values())
-
-
-def _listed(samples: Sequence[Files]) -> SampleFiles:
-    names = tuple(BETWEEN_FILES.join(file.name for file in files) for files in samples)
-    return SampleFiles(names, tuple(sum(_size_bytes(file.path) for file in files) for files in samples))
-
-
-def _size_bytes(path: str) -> int:
-    try:
-        return os.stat(path).st_size  # noqa: PTH116 - for each file of a set, at each start
-    except OSError:
-        return 0  # who reads it says so
 
 
 def _refuse(problems: list[Problem]) -> None:
