@@ -19,6 +19,7 @@ from tests.integration.commands import (
     train,
     write_options,
 )
+from tests.integration.text_runs import text_options, write_texts
 
 Write = Callable[..., Path]
 IMAGES = 5
@@ -155,3 +156,21 @@ def test_accepting_needs_a_resume(begun: Path) -> None:
     refused = train(begun, "--accept_samples")
     assert refused.returncode == 2
     assert "Add --auto_resume." in refused.stderr
+
+
+def test_texts_that_have_changed_are_named_and_accepted(tmp_path: Path) -> None:
+    texts = write_texts(tmp_path)
+    file = write_options(tmp_path / "run.yml", text_options(texts, train={"total_epochs": 2}))
+    assert train(file).returncode == 0
+    last = step_records(run_directory(file))[-1]
+    texts.write_text(texts.read_text() + "\nthe red dog ran home")
+    more = ("--auto_resume", "--force_yml", "train:total_epochs=3")
+    refused = train(file, *more)
+    assert refused.returncode == 2
+    assert "texts.txt" in refused.stderr
+    assert "--accept_samples takes them as they are" in words_of(refused)
+    done = train(file, "--accept_samples", *more)
+    assert done.returncode == 0, done.stderr
+    assert "an epoch begins with them" in words_of(done)
+    first = next(step for step in step_records(run_directory(file)) if step["step"] == last["step"] + 1)
+    assert first["first_sample"] == 2 * 73  # 72 texts twice lie behind, and 73 are an epoch

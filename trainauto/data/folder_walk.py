@@ -1,11 +1,17 @@
 """What lies below a folder, links to other folders included."""
 
+import logging
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from trainauto.core.errors import InputError, Problem
+from trainauto.core.words import counted
+
+logger = logging.getLogger(__name__)
+
+SHOWN_LINKS = 3
 
 
 @dataclass(frozen=True)
@@ -64,3 +70,25 @@ def _walked(
         else:
             real = os.path.realpath(entry.path) if entry.is_symlink() else real
             found.append(FoundFile(Path(entry.path), real, through_link))
+
+
+def warn_of_links(folder: Path, described: str) -> None:
+    """Name the links to folders below a folder whose files are read without following them.
+
+    Args:
+        folder: which; hidden folders are left out.
+        described: what is read, e.g. ``texts``.
+    """
+    links = []
+    for place, folders, _ in os.walk(folder):
+        folders[:] = [name for name in sorted(folders) if not name.startswith(".")]
+        links += [path for name in folders if (path := Path(place, name)).is_symlink()]
+    if links:
+        shown = ", ".join(map(str, links[:SHOWN_LINKS])) + (", ..." if len(links) > SHOWN_LINKS else "")
+        logger.warning(
+            "%s in %s left out, for links are not followed to %s: %s. Name them as paths of their own.",
+            counted(len(links), "linked folder"),
+            folder,
+            described,
+            shown,
+        )

@@ -29,9 +29,8 @@ def kept_files(file: Path, name: str) -> SampleFiles | None:
 
 
 def earlier_identities(directory: RunDirectory, name: str) -> frozenset[str]:
-    """Return what told the samples of a set from others under all that the run has had."""
-    kept = [directory.samples, *directory.earlier_versions(directory.samples).values()]
-    contents = (read_object(file).get(name) for file in kept)
+    """Return the identities of the samples that a run had of a set, before others were accepted."""
+    contents = (read_object(file).get(name) for file in directory.earlier_versions(directory.samples).values())
     return frozenset(str(content.get(IDENTITY, "")) for content in contents if isinstance(content, dict)) - {""}
 
 

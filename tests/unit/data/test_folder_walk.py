@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from trainauto.data.folder_walk import files_below
+from trainauto.data.folder_walk import files_below, warn_of_links
+from trainauto.tasks.text.training.text_files import read_texts
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="links need a right of their own there")
 
@@ -45,3 +46,15 @@ def test_what_lies_in_the_folder_itself_goes_before_a_link_to_it(tmp_path: Path)
     assert names_of(folder) == {"z/a": False}
     (folder / "file").symlink_to(folder / "z" / "a")
     assert {found.real_path for found in files_below(folder)} == {os.path.realpath(folder / "z" / "a")}
+
+
+def test_links_that_texts_do_not_follow_are_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    elsewhere, folder = made(tmp_path / "elsewhere", "b.txt"), made(tmp_path / "set", "a.txt", ".hidden/x")
+    warn_of_links(folder, "texts")
+    assert not caplog.text
+    (folder / "link").symlink_to(elsewhere)
+    (folder / ".hidden" / "link").symlink_to(elsewhere)
+    warn_of_links(folder, "texts")
+    assert "1 linked folder in" in caplog.text
+    assert f"left out, for links are not followed to texts: {folder / 'link'}." in caplog.text
+    assert [list(sample.texts) for sample in read_texts(str(folder), set_name="train")] == [["a.txt"]]
