@@ -108,8 +108,7 @@ def build_run(
                 what = "the run of this name has no checkpoint yet" if earlier else "there is no run of this name yet"
                 logger.warning("nothing to resume: %s; it begins with step 1", what)
             if earlier:
-                before = sets.accepted_identities(parts.task.train_set.name)
-                run.loader.accepted = Accepted(before, everything=accepts_samples)
+                run.loader.accepted = Accepted(sets.accepted_identities(), everything=accepts_samples)
                 take_up(run, parts, start.configured_samples, directory, checkpoint, sets.accepted)
             if ranks.is_first:
                 _write_metadata(run, parts, start, directory)

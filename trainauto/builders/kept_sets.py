@@ -54,18 +54,18 @@ class KeptSets:
         """
         if self._file is None or self.directory is None:
             return build(None)
-        kept = kept_files(self._file, name)
+        kept = kept_files(self._file)
         if self.accepts:
             return self._as_it_is(build(None), kept)
         dataset = build(Kept(kept))
-        if kept is None and dataset.sample_files() is not None:
+        if kept is None and self.until is None and dataset.sample_files() is not None:
             self._check_number(dataset)
         changes = dataset.changes
         if changes.has_gone:
             what = f"dataset '{name}' is not what the run began with"
             listed = "".join(f"\n  {words}" for words in changes.words())
-            raise InputError(Problem(f"{what}{listed}", advice=_advice(changes)))
-        _say(name, changes)
+            raise InputError(Problem(f"{what}{listed}", advice=_advice(changes, repeats=self.until is not None)))
+        _say(name, changes, repeats=self.until is not None)
         return dataset
 
     def validation_set(self, name: str, build: Callable[[Kept | None], DynamicDataset]) -> DynamicDataset:
@@ -79,14 +79,14 @@ class KeptSets:
             listed = "; ".join(dataset.changes.words())
             logger.warning("dataset '%s' has changed, so scores before and after do not compare: %s", name, listed)
         else:
-            _say(name, dataset.changes)
+            _say(name, dataset.changes, repeats=self.until is not None)
         return dataset
 
-    def accepted_identities(self, name: str) -> frozenset[str]:
+    def accepted_identities(self) -> frozenset[str]:
         """Return the identities of the training samples that the run has had: others were accepted since."""
         if self.directory is None or self.until is not None:
             return frozenset()
-        return earlier_identities(self.directory, name)
+        return earlier_identities(self.directory)
 
     def _as_it_is(self, dataset: DynamicDataset, kept: SampleFiles | None) -> DynamicDataset:
         now = dataset.sample_files()
@@ -115,7 +115,9 @@ class KeptSets:
         )
 
 
-def _say(name: str, changes: SetChanges) -> None:
+def _say(name: str, changes: SetChanges, *, repeats: bool) -> None:
+    if repeats:  # what is new has no part in it
+        changes = SetChanges(resized=changes.resized)
     words = changes.words()
     if words:
         left_out = changes.added or changes.newly_readable
@@ -125,6 +127,8 @@ def _say(name: str, changes: SetChanges) -> None:
         )
 
 
-def _advice(changes: SetChanges) -> str:
+def _advice(changes: SetChanges, *, repeats: bool) -> str:
     back = "Name them as they were" if changes.renamed and not changes.removed else "Put them back"
+    if repeats:
+        return f"{back}, or name the same images with --force_yml datasets:train:dataroot_gt=FOLDER."
     return f"{back}, or resume with {ACCEPT}: the run takes what is there, and begins an epoch with it."

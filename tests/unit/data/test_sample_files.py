@@ -48,10 +48,10 @@ def test_what_is_no_list_is_refused(content: dict[str, object]) -> None:
 
 def test_a_file_of_another_run_or_none_is_no_list(tmp_path: Path) -> None:
     run = RunDirectory(tmp_path)
-    assert kept_files(run.samples, "train") is None
+    assert kept_files(run.samples) is None
     for content in ("[]", '{"train": 3}', "{"):
         run.samples.write_text(content)
-        assert kept_files(run.samples, "train") is None
+        assert kept_files(run.samples) is kept_files(run.samples, "val") is None
 
 
 @pytest.mark.skipif(not ACCEPTANCE, reason="makes 10,000 files")
@@ -68,7 +68,7 @@ def test_the_check_of_ten_thousand_images_takes_a_tenth_of_a_second(tmp_path: Pa
         taken_s = []
         for _ in range(5):
             start = time.process_time()
-            dataset._taken(sides, Kept(kept_files(run.samples, "train")))
+            dataset._taken(sides, Kept(kept_files(run.samples)))
             dataset.identity()
             taken_s.append(time.process_time() - start)
     finally:
