@@ -13,11 +13,13 @@ from torch import nn
 
 from trainauto.automations.dynamic_batch_size import LQ_SIZE
 from trainauto.builders.components import build_component, locate_errors
+from trainauto.builders.kept_sets import KeptSets
 from trainauto.builders.model import channels_of, requirements_of
 from trainauto.core.errors import InputError, Problem
 from trainauto.core.plan import BATCH_SIZE, Axis, Plan
 from trainauto.core.sharding import SINGLE_PROCESS, SampleSharding
 from trainauto.data import DatasetScan, DynamicDataLoader, DynamicDataset
+from trainauto.data.sample_files import Kept
 from trainauto.optim.precision import Precision
 from trainauto.options.component_arguments import check_arguments
 from trainauto.options.load import LoadedOptions
@@ -39,12 +41,19 @@ NOT_OF_THE_DATASET = frozenset(
 """Options of a set that the plan and the loader read, whatever its dataset takes."""
 
 
-def _dataset(loaded: LoadedOptions, key: str, chosen: TrainDataset | ValDataset, network: nn.Module) -> DynamicDataset:
+def _dataset(
+    loaded: LoadedOptions,
+    key: str,
+    chosen: TrainDataset | ValDataset,
+    network: nn.Module,
+    kept: Kept | None = None,
+) -> DynamicDataset:
     path = ("datasets", key)
     with locate_errors(loaded, (*path, "type")):
         parameters = inspect.signature(DATASETS.get(chosen.type)).parameters
     arguments = _dataset_arguments(chosen, parameters.keys() - {"type"})
-    filled_in = {"scale": loaded.options.scale, "channels": channels_of(network)}
+    filled_in = {"scale": loaded.options.scale, "channels": channels_of(network), "kept": kept}
+    filled_in["crops_larger"] = key != "train"
     dataset: DynamicDataset = build_component(loaded, DATASETS, path, chosen.type, arguments, filled_in)()
     dataset.name = chosen.name  # whether it takes one or not: scans, curves and folders go by it
     return dataset
@@ -57,10 +66,20 @@ def _dataset_arguments(chosen: TrainDataset | ValDataset, parameters: Set[str]) 
     return {name: value for name in names if (value := getattr(chosen, name)) is not None}
 
 
-def build_train_set(loaded: LoadedOptions, network: nn.Module) -> tuple[DynamicDataset, dict[str, DatasetScan]]:
-    """Return the training set, and what a look at its files found, by the name of the set."""
+def build_train_set(
+    loaded: LoadedOptions, network: nn.Module, sets: KeptSets | None = None
+) -> tuple[DynamicDataset, dict[str, DatasetScan]]:
+    """Return the training set, and what a look at its files found, by the name of the set.
+
+    Args:
+        loaded: the option file.
+        network: what is trained.
+        sets: which files of theirs a resumed run has; ``None`` takes all.
+    """
     chosen = loaded.options.datasets.train
-    dataset = _dataset(loaded, "train", chosen, network)
+    with locate_errors(loaded, ("datasets", "train")):
+        build = partial(_dataset, loaded, "train", chosen, network)
+        dataset = (sets or KeptSets()).train_set(chosen.name, build)
     _warn_of_many_workers(chosen)
     return dataset, {dataset.name: _scanned(loaded, "train", dataset)}
 
@@ -71,14 +90,24 @@ def _warn_of_many_workers(chosen: TrainDataset) -> None:
         logger.warning("num_worker_per_gpu is %d, this machine has %d cores", chosen.num_worker_per_gpu, cores)
 
 
-def build_val_sets(loaded: LoadedOptions, network: nn.Module, scans: dict[str, DatasetScan]) -> list[DynamicDataset]:
-    """Return the validation sets in file order; what was found of them is added to ``scans``."""
+def build_val_sets(
+    loaded: LoadedOptions, network: nn.Module, scans: dict[str, DatasetScan], sets: KeptSets | None = None
+) -> list[DynamicDataset]:
+    """Return the validation sets in file order; what was found of them is added to ``scans``.
+
+    Args:
+        loaded: the option file.
+        network: what is validated.
+        scans: by the name of the set.
+        sets: which files of theirs a resumed run has; ``None`` takes all.
+    """
     if not loaded.options.val.val_enabled:
         return []
     metrics = build_metrics(loaded)
     datasets = []
     for key, chosen in loaded.options.datasets.validation_sets.items():
-        dataset = _dataset(loaded, key, chosen, network)
+        build = partial(_dataset, loaded, key, chosen, network)
+        dataset = (sets or KeptSets()).validation_set(chosen.name, build)
         scans[dataset.name] = scan = _scanned(loaded, key, dataset)
         _try_metrics(loaded, metrics, dataset, scan, channels_of(network))
         datasets.append(dataset)

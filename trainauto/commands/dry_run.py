@@ -2,6 +2,7 @@
 
 import logging
 import time
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -75,6 +76,7 @@ class DryRun:
             "largest_batch_bytes": self._batch_bytes(largest) if (largest := _largest(run)) is not None else None,
             "task_facts": self._task_facts,
             "samples": dict(summary.samples),
+            "not_read": dict(self._not_read()),
             "smallest_px": summary.smallest_px,
             "facts": dict(summary.facts),
             "limit_bytes": summary.memory_limit_bytes,
@@ -100,6 +102,11 @@ class DryRun:
     def _task_facts(self) -> list[str]:
         """Labels of facts that only runs of this task have."""
         return [] if isinstance(self._options, Options) else ["texts", "tokenizer"]
+
+    def _not_read(self) -> Counter[str]:
+        """Return how many files beside the samples are of other kinds, in all sets."""
+        validated = [validator.dataset for validator in self._run.validators if isinstance(validator, Validator)]
+        return sum((Counter(dataset.not_read) for dataset in (self._run.loader.dataset, *validated)), Counter())
 
     def _batch_bytes(self, plan: Plan) -> int:
         """Return the bytes of a batch as workers hand it over."""
@@ -203,6 +210,9 @@ class _Recorder:
     ) -> None:
         """Keep the record."""
         self.validations.append(record)
+
+    def sync(self) -> None:
+        """Nothing is written."""
 
     def rolled_back(self, summary: RunSummary, rollback: Rollback) -> None:  # noqa: ARG002
         """Keep what the run went back from."""

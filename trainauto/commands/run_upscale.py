@@ -17,7 +17,7 @@ from trainauto.core.process import without_memory_limit
 from trainauto.core.units import size_text
 from trainauto.core.words import counted, visible, visible_lines
 from trainauto.memory.tracing.fake_tensors import warm_up
-from trainauto.tasks.sr.data.image_files import IMAGE_SUFFIXES, images_below
+from trainauto.tasks.sr.data.image_files import IMAGE_SUFFIXES, images_below, others_in_words
 from trainauto.tasks.sr.data.large_images import ImageWriter, read_picture
 from trainauto.tasks.sr.inference.load_network import LoadedNetwork
 from trainauto.tasks.sr.inference.upscale import TileFigures, Upscaler, limited_meter
@@ -59,6 +59,8 @@ def upscale(parsed: argparse.Namespace, budget_bytes: int | None) -> int:
     """
     console = Console(stderr=parsed.json, highlight=False, markup=False, soft_wrap=True)
     jobs = planned(parsed.input, parsed.output)
+    if parsed.input.is_dir() and (others := others_in_words(parsed.input)):
+        console.print(f"files in {visible(str(parsed.input))} that are no pictures of a kind that is read: {others}")
     device = _device(parsed.device)
     warm_up()  # what traces load is there before memory is counted
     meter = limited_meter(device, budget_bytes)
@@ -111,7 +113,9 @@ def _of_folder(source: Path, target: Path) -> list[Job]:
     files = images_below(source)
     if not files:
         kinds = ", ".join(sorted(IMAGE_SUFFIXES))
-        raise InputError(Problem(f"no pictures in {source}", advice=f"Pictures end in {kinds}."))
+        others = others_in_words(source)
+        held = f"; it holds {others}" if others else ""
+        raise InputError(Problem(f"no pictures in {source}{held}", advice=f"Pictures end in {kinds}."))
     # Some file systems do not tell A from a.
     counts = Counter(file.key.casefold() for file in files)
     jobs = []

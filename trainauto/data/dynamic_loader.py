@@ -19,8 +19,9 @@ from trainauto.data.batcher import FIXED_COUNT, Batcher, KnownDraws
 from trainauto.data.decoder_warnings import report_damage, take_pending
 from trainauto.data.documented_names import DocumentedSetters
 from trainauto.data.dynamic_dataset import DynamicDataset
-from trainauto.data.same_samples import check_as_many, check_samples_are_those_of
+from trainauto.data.same_samples import Accepted, check_as_many, check_samples_are_those_of
 from trainauto.data.sampler import (
+    REORDERS,
     DynamicBatchSampler,
     LoggedBatch,
     PlannedBatch,
@@ -71,6 +72,9 @@ class DynamicDataLoader(DocumentedSetters):
         stream: the order of the samples; shuffled by ``seed`` where nobody says.
         outlives_sigterm: workers ignore the first SIGTERM, which a scheduler sends to the whole group: a run finishes
             its step, and ends them itself. Where nobody does, the interpreter would wait for them for ever.
+
+    Attributes:
+        accepted: which states of other samples it takes.
     """
 
     def __init__(
@@ -109,6 +113,7 @@ class DynamicDataLoader(DocumentedSetters):
         self._fetched = 0  # draws fetched from the workers
         self._head: DynamicBatchSampler | None = None
         self._workers: Iterator[Collated] | None = None
+        self.accepted = Accepted()
         self._logged: Sequence[LoggedBatch] | None = None
         self._next_logged = 0
         self._last_logged_draw = 0
@@ -277,6 +282,7 @@ class DynamicDataLoader(DocumentedSetters):
             "plan": self.plan.to_dict(),
             "samples": self.samples,
             "checksums": dict(self.dataset.checksums()),
+            **({"identity": identity} if (identity := self.dataset.identity()) else {}),
             "shares": list(self.sharding.weights),
             **({"stream": stream} if (stream := self._stream.state_dict()) else {}),
         }
@@ -287,13 +293,18 @@ class DynamicDataLoader(DocumentedSetters):
         Under another sharding than it was written with, what is left of a draw begins the next one.
 
         Raises:
-            InputError: the dataset has other samples now, so that the position means nothing.
+            InputError: the dataset has other samples now, so that the position means nothing, and they were not
+                accepted.
         """
-        check_samples_are_those_of(state, self.dataset)
-        self._stream.load_state_dict(state.get("stream", {}))
+        is_anew, stream = self.accepted.takes_anew(state, self.dataset), state.get("stream", {})
+        if not is_anew:
+            check_samples_are_those_of(state, self.dataset)
+        self._stream.load_state_dict({REORDERS: stream.get(REORDERS, ())} if is_anew else stream)
         self._tail = StreamState.from_dict(state["tail"])
         self._given = int(state["given"])
-        if tuple(state.get("shares", SINGLE_PROCESS.weights)) != self.sharding.weights:
+        if is_anew:
+            self._tail, self._given = self._tail.at_epoch(len(self.dataset), self._given, self._batcher), 0
+        elif tuple(state.get("shares", SINGLE_PROCESS.weights)) != self.sharding.weights:
             self._tail, self._given = self._tail.without_given(self._given, self._batcher), 0
         self.plan = Plan.from_dict(state["plan"])
 

@@ -120,6 +120,7 @@ class Run(Training):
                 check_same_weights(self.ranks, self.model)
                 state = self._state()
                 if self.ranks.is_first:
+                    self.reporter.sync()
                     self.checkpoints.save(
                         self.progress.steps, state, self._save_weights, again=not self.model.is_sharded
                     )
@@ -136,6 +137,7 @@ class Run(Training):
         if self.ranks.broadcast_object(lambda: self._decided_state() != self._saved_state):
             state = self._state()
             if self.ranks.is_first:
+                self.reporter.sync()
                 self.checkpoints.renew(self.progress.steps, state)
         if self.ranks.is_first and self.checkpoints.best != self._saved_best:
             self.checkpoints.point_at(self.progress.steps)

@@ -275,6 +275,7 @@ class AdaptiveLoop:
         ``InputError`` says where an optimizer ran out of memory in its step, so that nothing is to be saved.
         """
         self._half_steps.refuse()
+        self._reports.sync()
         with as_not_drawn(self.training.loader, self._turn.in_hand):
             return {
                 "progress": vars(self.progress).copy(),

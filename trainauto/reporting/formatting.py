@@ -8,7 +8,18 @@ can still be copied whole.
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 
-from trainauto.core.decisions import ClipAt, Decision, GiveUp, GoBack, KeepPlan, PlanChange, RateFactor, Rollback, Stop
+from trainauto.core.decisions import (
+    ClipAt,
+    Decision,
+    GiveUp,
+    GoBack,
+    KeepPlan,
+    MissingSteps,
+    PlanChange,
+    RateFactor,
+    Rollback,
+    Stop,
+)
 from trainauto.core.plan import BATCH_SIZE, Plan
 from trainauto.core.records import MicrobatchSplit, Progress, ValidationRecord
 from trainauto.core.run_events import RunEnd, RunSummary
@@ -147,7 +158,14 @@ def decision_lines(step: int, decision: Decision, width: int) -> list[str]:
             action = "the run is given up"
         case Rollback(from_step=from_step, to_step=to_step, order=order):
             action = f"back from step {from_step} to {to_step}, samples in another order (no. {order})"
+        case MissingSteps(first=first, last=last):
+            action = f"{missing_text(first, last)} missing in the log"
     return wrapped(f"step {step}: {action}: {decision.reason}", width)
+
+
+def missing_text(first: int, last: int) -> str:
+    """Return steps that are missing, as the subject of a sentence with its verb."""
+    return f"step {first} is" if first == last else f"steps {first} to {last} are"
 
 
 def _expected(change: PlanChange) -> Iterator[str]:

@@ -302,6 +302,7 @@ class MemorySession:
 
     def save(self, folder: Path) -> None:
         """Write what a resume needs of ours."""
+        self._reports.sync()
         write_state(folder, self._state())
 
     def _state(self) -> dict[str, Any]:
