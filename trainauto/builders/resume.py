@@ -79,7 +79,8 @@ def _made_validations(run: Run, directory: RunDirectory) -> list[str]:
     made = validated_sets(directory, step)
     first = run.validators[0].name if run.validators else ""
     with suppress(KeyError, TypeError, ValueError):  # validated by another metric, or by none
-        score = Best(step, float(made[first]["metrics"][metric]), f"{first}/{metric}")
+        measured_by = str(made[first].get("measured_by", {}).get(metric, ""))
+        score = Best(step, float(made[first]["metrics"][metric]), f"{first}/{metric}", measured_by)
         run.checkpoints.note_score(score, better_is_higher=made[first]["better_is_higher"][metric])
     return sorted(made)
 

@@ -37,11 +37,19 @@ class Best:
         step: its step.
         value: value of the deciding metric there.
         metric: that metric and its set, e.g. ``photographs/psnr``; values of different metrics are not compared.
+        measured_by: its arguments and samples, in words; values of others are not compared, either. Empty in files of
+            earlier versions, which did not say.
     """
 
     step: int
     value: float
     metric: str = ""
+    measured_by: str = ""
+
+    def compares_with(self, later: "Best") -> bool:
+        """Say whether both values are of the same metric, arguments and samples, as far as that is known."""
+        is_known = bool(self.measured_by and later.measured_by)
+        return self.metric == later.metric and (not is_known or self.measured_by == later.measured_by)
 
 
 class Checkpoints:
@@ -225,13 +233,21 @@ class Checkpoints:
         with suppress(OSError, ValueError, KeyError, TypeError):
             noted = json.loads((self.folder / LATEST_FILE).read_text(encoding="utf-8"))["best"]
             best = Best(**noted) if noted else None
-            self.best = best if best and best.step <= newest and best.step in self.steps() else None
+            is_kept = best is not None and best.step <= newest and best.step in self.steps()
+            # Earlier versions took an infinite mean, of a set with a blank page, for the best for good.
+            self.best = best if best and is_kept and math.isfinite(best.value) else None
 
     def note_score(self, score: Best, *, better_is_higher: bool) -> bool:
-        """Remember this step as the best if it is; return whether it is. NaN is never the best."""
-        if math.isnan(score.value):
+        """Remember this step as the best if it is; return whether it is. What is infinite or NaN never is.
+
+        The best belongs to its metric, arguments and samples: under others it begins anew, and the log says so.
+        """
+        if not math.isfinite(score.value):
             return False
-        best = self.best if self.best is not None and self.best.metric == score.metric else None
+        best = self.best
+        if best is not None and not best.compares_with(score):
+            logger.warning("the best checkpoint was that of step %d: %s", best.step, _why_anew(best, score))
+            best = None
         if best is not None and not (score.value > best.value if better_is_higher else score.value < best.value):
             return False
         self.best = score
@@ -299,6 +315,13 @@ _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 class _OtherFormatError(CheckpointError):
     """A state of another version of trainauto: whole, but not for this one."""
+
+
+def _why_anew(best: Best, score: Best) -> str:
+    """Say why the best begins anew."""
+    if best.metric != score.metric:
+        return f"it was the best by {best.metric or 'another metric'}, and {score.metric} decides now: it begins anew"
+    return f"{score.metric} was measured by {best.measured_by}, and is by {score.measured_by} now: it begins anew"
 
 
 def _damage(checkpoint: Path) -> str:

@@ -63,7 +63,8 @@ def _note_score(run: Run, record: ValidationRecord) -> None:
     metric = run.frequencies.best_metric
     if metric is None:
         return
-    score = Best(record.step, record.metrics[metric], f"{record.dataset}/{metric}")
+    measured_by = record.measured_by.get(metric, "")
+    score = Best(record.step, record.metrics[metric], f"{record.dataset}/{metric}", measured_by)
     higher = record.better_is_higher[metric]
     if run.ranks.broadcast_object(lambda: run.checkpoints.note_score(score, better_is_higher=higher)):
         # The best is worth a checkpoint of its own, wherever the saving interval stands.

@@ -82,7 +82,8 @@ def _metric_table(history: RunHistory) -> list[Block]:
     rows = []
     for (dataset, name), metric in list(history.metrics.items())[:_MOST_ROWS]:
         best = ["-", "-"] if metric.best is None else [f"{metric.best.value:.4f}", str(metric.best.step)]
-        costless = "-" if metric.baseline is None else f"{metric.baseline:.4f}"
+        baseline = (metric.best or metric.last).baseline
+        costless = "-" if baseline is None else f"{baseline:.4f}"
         rows.append([f"{dataset}: {name}", f"{metric.last.value:.4f}", *best, costless])
     named = {metric.baseline_name for metric in history.metrics.values() if metric.baseline_name}
     baselines = named.pop() if len(named) == 1 else BASELINE

@@ -20,7 +20,7 @@ def a_run(name: str, batch_size: int, psnr: float, steps: int = 10) -> tuple[Run
     history.validation(validation_to_dict(a_validation(5, metrics={"psnr": psnr})))
     options = {"train.lr": psnr}
     return history, RunFigures(
-        f"experiments/{name}/1", options, "completed", metrics=[m.as_metric(*key) for key, m in history.metrics.items()]
+        f"experiments/{name}/1", options, "completed", metrics=list(history.metrics.values())
     )
 
 

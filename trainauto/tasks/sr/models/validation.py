@@ -1,9 +1,11 @@
 """Validation of one set: enlarge every image, measure it, keep the pictures."""
 
+import inspect
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -13,15 +15,19 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from trainauto.core.files import place_below, write_atomically
+from trainauto.core.mean_scores import mean_scores
 from trainauto.core.process import Limited, without_memory_limit
 from trainauto.core.records import ImageScore, ValidationRecord
 from trainauto.core.run_events import ImageArray, Picture
+from trainauto.core.words import counted
 from trainauto.data.dynamic_dataset import DynamicDataset
 from trainauto.tasks.sr.models.tiles import Enlarge, TiledEnlarger
 
 Metric = Callable[[ImageArray, ImageArray], float]
 
 SHOWN_PICTURES = 4
+_DIGEST_SIGNS = 12
+"""Of the digest of a set's names and sizes that are written beside its metrics."""
 
 
 @dataclass(frozen=True)
@@ -134,6 +140,8 @@ class Validator:
         self._pictures = pictures
         self._by_step = by_step
         self._bicubic: dict[int, Mapping[str, float]] = {}
+        samples = f"{counted(len(dataset), 'image')} {dataset.digest[:_DIGEST_SIGNS]}".rstrip()
+        self._measured_by = {name: f"{_in_words(metric)} on {samples}" for name, metric in metrics.items()}
 
     def run_model(
         self, model: Any, step: int, group: ValidationGroup | None = None
@@ -173,16 +181,19 @@ class Validator:
                     _write_picture(self._file(self._pictures, judged.score.name, step), judged.output)
                 if len(shown) < SHOWN_PICTURES:
                     shown.append(Picture(judged.score.name, judged.output, judged.bicubic, judged.reference))
+        metrics, baseline, left_out = mean_scores(scores)
         record = ValidationRecord(
             step=step,
             dataset=self.dataset.name,
-            metrics=_means([score.metrics for score in scores]),
-            baseline=_means([score.baseline for score in scores]),
+            metrics=metrics,
+            baseline=baseline,
             scores=tuple(scores),
             seconds=time.perf_counter() - start,
             tile_px=self._enlarger.tile_px,
             better_is_higher=self._better_is_higher,
             ooms=ooms,
+            left_out=left_out,
+            measured_by=self._measured_by,
         )
         return record, shown
 
@@ -253,8 +264,15 @@ class Validator:
         return {name: metric(image, reference) for name, metric in self._metrics.items()}
 
 
-def _means(measured: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    return {name: sum(scores[name] for scores in measured) / len(measured) for name in measured[0]} if measured else {}
+def _in_words(metric: Metric) -> str:
+    """Return the name of a metric with all of its arguments, those at their defaults included."""
+    function = metric.func if isinstance(metric, partial) else metric
+    name = getattr(function, "__name__", type(function).__name__)
+    with suppress(ValueError, TypeError):  # of a function that does not say what it takes
+        parameters = inspect.signature(metric).parameters.values()
+        given = [f"{one.name}={one.default}" for one in parameters if one.default is not one.empty]
+        return f"{name}({', '.join(given)})"
+    return name
 
 
 def _to_pixels(image: Tensor) -> ImageArray:
