@@ -142,8 +142,7 @@ def _of_run(
         loaded = always_validating(trained.loaded if images is None else with_images(trained.loaded, *images))
         folder = Path("results") / trained.name
     chosen = choose_precision(_on(loaded, device)).device
-    average = ", averaged weights" if trained.is_average else ""
-    words = f"{trained.name}, step {trained.step}{average}: {trained.loaded.options.network_g.type} x{trained.scale}"
+    words = f"{trained.name}{trained.origin}: {trained.loaded.options.network_g.type} x{trained.scale}"
     network = trained.network.to(chosen)
     return _Subject(loaded, network, chosen, folder, words, trained.weights_file, trained.step or 0)
 
