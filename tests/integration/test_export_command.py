@@ -62,7 +62,7 @@ def test_safetensors_say_what_they_are(folder: Path, capsys: pytest.CaptureFixtu
         "step": "10",
     }
     said = capsys.readouterr().out
-    assert said.startswith("made_x2_10.safetensors: compact x2, averaged weights of step 10 of run ")
+    assert said.startswith("made_x2_10.safetensors: compact x2, averaged weights of step 10, ")
     assert max(map(len, said.splitlines())) <= 80
     assert file.stat().st_mode & 0o777 == 0o666 & ~_umask()
 

@@ -60,9 +60,9 @@ def export(parsed: argparse.Namespace, chosen: str, size_px: tuple[int, int] | N
         message = f"cannot write {out}: {error.strerror or error}"
         raise InputError(Problem(message, advice="Name another file or folder.")) from error
     of_step = f" of step {trained.step}" if trained.step is not None else ""
-    of_step += f" of run {trained.run.name}" if trained.run is not None else ""
     heading = f"{out}: {trained.loaded.options.network_g.type} x{trained.scale}, {_kind(trained)}{of_step}"
-    return "\n".join([f"{heading}, {_file_size(out)}", *(f"  {line}" for line in says)])
+    run = [f"run {trained.run.name}"] if trained.run is not None else []
+    return "\n".join([f"{heading}, {_file_size(out)}", *(f"  {line}" for line in (*run, *says))])
 
 
 def _file_size(file: Path) -> str:

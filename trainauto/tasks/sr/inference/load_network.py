@@ -178,10 +178,8 @@ def _note_unfinished(named: Path, run: RunDirectory, step: int) -> None:
     others = sorted(run.path.parent.iterdir(), reverse=True)
     complete = next((path for path in others if not path.is_symlink() and _is_complete(RunDirectory(path))), None)
     if complete is not None:
-        words = (
-            "%s is the newest run of %s and did not come to its end: step %d of it is used. %s did: name it to use that"
-        )
-        logger.warning(words, run.path.name, named, step, named / complete.name)
+        words = "%s is the newest run of %s and did not come to its end: its step %d is used. %s did: name it instead"
+        logger.warning(words, run.path.name, named, step, complete)
 
 
 def _is_complete(run: RunDirectory) -> bool:
