@@ -98,7 +98,7 @@ def test_an_experiment_whose_newest_run_was_stopped(
     assert done.returncode == 0, done.stderr
     assert f"run {runs[1].path.name}, step 10" in done.stdout
     assert f"{runs[1].path.name} is the newest run of experiments/made and did not come to its end" in caplog.text
-    assert f"its step 10 is used. {runs[0].path} did" in caplog.text
+    assert f"its step 10 is used. experiments/made/{runs[0].path.name} did" in caplog.text
     caplog.clear()
     upscale(runs[1].path, source, tmp_path / "out", cwd=tmp_path)
     assert not caplog.records, "that run is named itself"
