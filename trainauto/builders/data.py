@@ -235,4 +235,5 @@ def build_validator(
         tiles,
         device,
         directory.validation / dataset.name if val.save_img else None,
+        scratch=directory.validation,
     )

@@ -34,7 +34,7 @@ def validate(run: Run, validators: Sequence[ValidationSet]) -> None:
                 break  # a signal: saving comes first
         release_memory(run.model.device)
     except Exception as error:
-        ending = lack_of_room(run, validator) if is_out_of_memory(error) else error
+        ending = lack_of_room(run, validator, error) if is_out_of_memory(error) else error
         # Of several ranks only those that all have heard of it save.
         have_saved(ending, max(saving_before(error), Saving.ALONE))
         if ending is error:

@@ -22,6 +22,9 @@ from trainauto.tasks.sr.data.png_chunks import PNG_END, add_mark, add_profile, f
 
 EIGHT_BITS = 8
 
+MAPPED_FROM_BYTES = 8 * MIB
+"""Size of pixels from which on they lie in a file."""
+
 
 @dataclass(frozen=True)
 class Decoded:
@@ -79,6 +82,28 @@ def _alpha_of_key(path: str, key: int | tuple[int, ...]) -> NDArray[np.uint8]:
         )
     is_key = pixels == key if isinstance(key, int) else (pixels[..., 2::-1] == np.array(key)).all(axis=-1)
     return np.where(is_key, 0, 255).astype(np.uint8)
+
+
+def empty_pixels(folder: Path | None, height: int, width: int, channels: int) -> Pixels:
+    """Return room for an image (H, W, C): in memory, or where it is large in a nameless file, mapped into memory.
+
+    Pages of a file count against no budget, and the system takes them back when it wants to.
+
+    Args:
+        folder: where the file lies; made if missing. ``None`` takes memory, and so does a disk that is full.
+        height: rows.
+        width: columns.
+        channels: of a pixel.
+    """
+    size_bytes = height * width * channels
+    if folder is not None and size_bytes >= MAPPED_FROM_BYTES:
+        with suppress(OSError):
+            folder.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(dir=folder) as file:
+                if hasattr(os, "posix_fallocate"):  # as in ImageWriter
+                    os.posix_fallocate(file.fileno(), 0, size_bytes)
+                return np.asarray(np.memmap(file, np.uint8, "r+", shape=(height, width, channels)))
+    return np.empty((height, width, channels), np.uint8)
 
 
 class ImageWriter:

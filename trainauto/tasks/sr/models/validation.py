@@ -2,8 +2,8 @@
 
 import inspect
 import time
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -21,7 +21,9 @@ from trainauto.core.records import ImageScore, ValidationRecord
 from trainauto.core.run_events import ImageArray, Picture
 from trainauto.core.words import counted
 from trainauto.data.dynamic_dataset import DynamicDataset
-from trainauto.tasks.sr.models.tiles import Enlarge, TiledEnlarger
+from trainauto.memory.monitor.oom import is_out_of_memory
+from trainauto.tasks.sr.data.large_images import empty_pixels
+from trainauto.tasks.sr.models.tiles import Box, Enlarge, Read, TiledEnlarger
 
 Metric = Callable[[ImageArray, ImageArray], float]
 
@@ -51,6 +53,25 @@ class ImageResult:
 
 class StopHeard(BaseException):
     """A stop was asked for while an image was under way. Like Ctrl-C it is no error that other code may swallow."""
+
+
+class NoRoomBesideTilesError(MemoryError):
+    """Memory ran out in a validation while no tile was under way; says when."""
+
+
+@contextmanager
+def naming_shortage(when: str) -> Iterator[None]:
+    """Have a lack of memory say that it is none of tiles, which smaller ones would not cure.
+
+    Raises:
+        NoRoomBesideTilesError: memory ran out.
+    """
+    try:
+        yield
+    except (RuntimeError, MemoryError) as error:
+        if not is_out_of_memory(error):
+            raise
+        raise NoRoomBesideTilesError(when) from error
 
 
 class ValidationGroup(Protocol):
@@ -119,6 +140,10 @@ class Validator:
         device: where the network runs.
         pictures: folder for enlarged images; ``None`` keeps none.
         by_step: keep the picture of every step; otherwise the last one, under the name of the image.
+        scratch: folder for the pixels of large images while they are measured; ``None`` holds them in memory.
+
+    Attributes:
+        is_rehearsal: only the largest image is validated, to see that it can be.
     """
 
     def __init__(
@@ -131,8 +156,11 @@ class Validator:
         pictures: Path | None = None,
         *,
         by_step: bool = True,
+        scratch: Path | None = None,
     ) -> None:
         self.dataset = dataset
+        self.is_rehearsal = False
+        self._scratch = scratch
         self._metrics = dict(metrics)
         self._better_is_higher = dict(better_is_higher)
         self._enlarger = enlarger
@@ -166,10 +194,11 @@ class Validator:
         scores: list[ImageScore] = []
         shown: list[Picture] = []
         ooms = 0
-        for first in range(0, len(self.dataset), judges.count):
+        indices = self._indices
+        for first in range(0, len(indices), judges.count):
             if judges.stop():
                 return None
-            together = self._round(enlarge, first, judges, limited)
+            together = self._round(enlarge, indices[first : first + judges.count], judges, limited)
             if together is None:
                 return None
             for judged in together:
@@ -197,15 +226,20 @@ class Validator:
         )
         return record, shown
 
+    @property
+    def _indices(self) -> Sequence[int]:
+        """The images to validate on."""
+        return [self.dataset.largest_sample] if self.is_rehearsal else range(len(self.dataset))
+
     def _round(
-        self, enlarge: Enlarge, first: int, judges: ValidationGroup, limited: Limited
+        self, enlarge: Enlarge, indices: Sequence[int], judges: ValidationGroup, limited: Limited
     ) -> list[ImageResult] | None:
         """Judge one image, and return what all have judged meanwhile; ``None`` if any has heard of a stop."""
-        index, mine = first + judges.rank, None
+        mine = None
         try:
-            if index < len(self.dataset):
+            if judges.rank < len(indices):
                 with judges.heeding(enlarge) as heeded:
-                    mine = self._judged(heeded, index, limited)
+                    mine = self._judged(heeded, indices[judges.rank], limited)
         except StopHeard:
             judges.leave()
             return None
@@ -228,9 +262,9 @@ class Validator:
         Raises:
             InputError: the image cannot be read.
         """
-        sample = self.dataset.full_sample(self.dataset.largest_sample)
-        lq, reference = sample["lq"][None].float() / 255, _to_pixels(sample["gt"])
-        fits = self._enlarger.smallest_fits(enlarge, lq.to(self._device), limited)
+        lq, reference = self._images(self.dataset.largest_sample)
+        size, read = _size_of(lq), self._reader(lq)
+        fits = self._enlarger.smallest_fits(enlarge, size, read, lambda: self._canvas(lq), limited)
         del reference
         return fits
 
@@ -241,24 +275,50 @@ class Validator:
             metric(image, image)
 
     def _judged(self, enlarge: Enlarge, index: int, limited: Limited) -> ImageResult:
-        sample = self.dataset.full_sample(index)
-        lq = sample["lq"][None].float() / 255
-        reference = _to_pixels(sample["gt"])
+        name = self.dataset.sample_key(index)
+        with naming_shortage(f"while {name} was read"):
+            lq, reference = self._images(index)
         ooms_before = self._enlarger.ooms
         with limited():
-            enlarged = self._enlarger(enlarge, lq.to(self._device))
-        output = _to_pixels(enlarged[0] * 255)
+            output = self._enlarged(enlarge, lq)
         is_shown = index < SHOWN_PICTURES
         bicubic = None
-        if index not in self._bicubic or is_shown:
-            size = reference.shape[:2]
-            bicubic = _to_pixels(F.interpolate(lq, size, mode="bicubic", antialias=True, align_corners=False)[0] * 255)
-            self._bicubic.setdefault(index, self._measured(bicubic, reference))
-        score = ImageScore(self.dataset.sample_key(index), self._measured(output, reference), self._bicubic[index])
+        with naming_shortage(f"while {name} was measured"):
+            if index not in self._bicubic or is_shown:
+                bicubic = _bicubic(lq, reference.shape[:2])
+                self._bicubic.setdefault(index, self._measured(bicubic, reference))
+            score = ImageScore(name, self._measured(output, reference), self._bicubic[index])
         ooms = self._enlarger.ooms - ooms_before
         if is_shown:
             return ImageResult(score, output, bicubic, reference, ooms=ooms)
         return ImageResult(score, output if self._pictures is not None else None, ooms=ooms)
+
+    def _images(self, index: int) -> tuple[Tensor, ImageArray]:
+        """Return a sample: its input (1, C, h, w) of 8 bits, and the pixels of its reference."""
+        sample = self.dataset.full_sample(index)
+        pixels = _to_pixels(sample["gt"])
+        reference = empty_pixels(self._scratch, *pixels.shape)
+        reference[...] = pixels
+        return sample["lq"][None], reference
+
+    def _enlarged(self, enlarge: Enlarge, lq: Tensor) -> ImageArray:
+        """Return the pixels that the network makes of an input."""
+        canvas, (height, width) = self._canvas(lq), _size_of(lq)
+        everything, scale = Box(0, height, 0, width), self._enlarger.scale
+
+        def keep(box: Box, enlarged: Tensor) -> None:
+            place = box.within(everything, scale)
+            canvas[place.top : place.bottom, place.left : place.right] = _to_pixels(enlarged[0] * 255)
+
+        self._enlarger.run(enlarge, (height, width), self._reader(lq), keep)
+        return canvas
+
+    def _canvas(self, lq: Tensor) -> ImageArray:
+        (height, width), scale = _size_of(lq), self._enlarger.scale
+        return empty_pixels(self._scratch, height * scale, width * scale, lq.shape[1])
+
+    def _reader(self, lq: Tensor) -> Read:
+        return lambda box: (box.of(lq).float() / 255).to(self._device)
 
     def _measured(self, image: ImageArray, reference: ImageArray) -> dict[str, float]:
         return {name: metric(image, reference) for name, metric in self._metrics.items()}
@@ -275,9 +335,21 @@ def _in_words(metric: Metric) -> str:
     return name
 
 
+def _bicubic(lq: Tensor, size: tuple[int, ...]) -> ImageArray:
+    """Return the pixels of plain enlargement of an input (1, C, h, w) of 8 bits."""
+    image = lq.float() / 255
+    return _to_pixels(F.interpolate(image, size, mode="bicubic", antialias=True, align_corners=False)[0] * 255)
+
+
+def _size_of(lq: Tensor) -> tuple[int, int]:
+    return int(lq.shape[-2]), int(lq.shape[-1])
+
+
 def _to_pixels(image: Tensor) -> ImageArray:
     """Return an image (C, H, W) in 0..255 as rounded (H, W, C) pixels."""
-    pixels: ImageArray = image.float().round().clamp(0, 255).to(torch.uint8).permute(1, 2, 0).contiguous().numpy()
+    if image.dtype != torch.uint8:
+        image = image.float().round().clamp_(0, 255).to(torch.uint8)
+    pixels: ImageArray = image.permute(1, 2, 0).cpu().numpy()
     return pixels
 
 

@@ -135,9 +135,9 @@ class TextValidation:
         size = counted(int(self.dataset.sizes[index]), "token")
         return f"its longest text ({size}) does not fit alone. Take a smaller max_length, or a larger budget."
 
-    def if_too_large(self, *, is_sharded: bool) -> tuple[str, str]:
+    def if_too_large(self, error: BaseException, *, is_sharded: bool) -> tuple[str, str]:
         """Return how far it was tried when validation ran out of memory, and what to do."""
-        del is_sharded
+        del error, is_sharded
         return "not even one text at a time", "Take shorter validation texts (max_length)"
 
     def warm_up(self) -> None:
