@@ -113,7 +113,9 @@ class DryRun:
         self._stack.close()
 
     def train(self, steps: int) -> dict[str, Any]:
-        """Train, validate the largest image of each set (the longest texts), write a checkpoint, take the run down; return what came of it.
+        """Train, validate the largest image of each set or its longest texts, write a checkpoint, take the run down.
+
+        Returns what came of it.
 
         Raises:
             TrainautoError: as a run would.
