@@ -11,7 +11,7 @@ from pathlib import Path
 from trainauto.builders.run_parts import RunParts
 from trainauto.core.decisions import Rollback
 from trainauto.core.errors import NetworkMismatchError
-from trainauto.engine.checkpoint import Best
+from trainauto.engine.best import Best
 from trainauto.engine.run import Run
 from trainauto.reporting.jsonl import add_decision
 from trainauto.storage.resumes import CHANGED

@@ -8,7 +8,6 @@ import pickle
 import shutil
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from safetensors import SafetensorError
 from trainauto.core.errors import CheckpointError, InputError, Problem, TrainautoError
 from trainauto.core.files import directory_written_atomically, remove_leftovers, write_atomically, write_json_atomically
 from trainauto.core.units import MIB
+from trainauto.engine.best import Best
 from trainauto.engine.checkpoint_integrity import damage_of, noted_sums, sums_renewed, write_sums
 
 logger = logging.getLogger(__name__)
@@ -27,29 +27,6 @@ FORMAT = 3
 STATE_FILE = "state.pt"
 LATEST_FILE = "latest.json"
 _ASIDE = "damaged_"
-
-
-@dataclass(frozen=True)
-class Best:
-    """The best checkpoint so far.
-
-    Attributes:
-        step: its step.
-        value: value of the deciding metric there.
-        metric: that metric and its set, e.g. ``photographs/psnr``; values of different metrics are not compared.
-        measured_by: its arguments and samples, in words; values of others are not compared, either. Empty in files of
-            earlier versions, which did not say.
-    """
-
-    step: int
-    value: float
-    metric: str = ""
-    measured_by: str = ""
-
-    def compares_with(self, later: "Best") -> bool:
-        """Say whether both values are of the same metric, arguments and samples, as far as that is known."""
-        is_known = bool(self.measured_by and later.measured_by)
-        return self.metric == later.metric and (not is_known or self.measured_by == later.measured_by)
 
 
 class Checkpoints:
@@ -246,7 +223,7 @@ class Checkpoints:
             return False
         best = self.best
         if best is not None and not best.compares_with(score):
-            logger.warning("the best checkpoint was that of step %d: %s", best.step, _why_anew(best, score))
+            logger.warning("the best checkpoint was that of step %d: %s", best.step, best.why_anew(score))
             best = None
         if best is not None and not (score.value > best.value if better_is_higher else score.value < best.value):
             return False
@@ -315,13 +292,6 @@ _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 class _OtherFormatError(CheckpointError):
     """A state of another version of trainauto: whole, but not for this one."""
-
-
-def _why_anew(best: Best, score: Best) -> str:
-    """Say why the best begins anew."""
-    if best.metric != score.metric:
-        return f"it was the best by {best.metric or 'another metric'}, and {score.metric} decides now: it begins anew"
-    return f"{score.metric} was measured by {best.measured_by}, and is by {score.measured_by} now: it begins anew"
 
 
 def _damage(checkpoint: Path) -> str:

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from trainauto.core.errors import Saving, have_saved, saving_before
 from trainauto.core.records import ValidationRecord
-from trainauto.engine.checkpoint import Best
+from trainauto.engine.best import Best
 from trainauto.engine.run import Run
 from trainauto.engine.validation_room import lack_of_room
 from trainauto.engine.validation_set import ValidationSet

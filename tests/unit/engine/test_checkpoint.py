@@ -15,7 +15,8 @@ import torch
 from safetensors.torch import save_file
 
 from trainauto.core.errors import CheckpointError, InputError
-from trainauto.engine.checkpoint import Best, Checkpoints, DiskFullError
+from trainauto.engine.best import Best
+from trainauto.engine.checkpoint import Checkpoints, DiskFullError
 from trainauto.engine.random_state import random_state, seed_everything, set_random_state
 
 

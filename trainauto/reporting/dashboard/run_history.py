@@ -69,6 +69,7 @@ class RunHistory:
         plan: the values of plans by axis, where they change.
         plans: what each plan was predicted to take, and took.
         validations: a curve a metric by set, over the steps of its validations.
+        left_out: images that the last mean of each metric leaves out, by set and name.
         validation_ooms: times memory ran out in validations.
         events: what happened.
         status: ``running``, or how it ended.
@@ -82,6 +83,7 @@ class RunHistory:
         self.plans = PlanPeaks()
         self.validations: dict[str, Curves] = {}
         self._validated = ValidationTotals()
+        self.left_out: dict[tuple[str, str], int] = {}
         self.validation_ooms = 0
         self.events = Events()
         self.status, self.reason = RUNNING, ""
@@ -123,6 +125,8 @@ class RunHistory:
         curves = self.validations.setdefault(dataset, Curves())
         curves.add(step, values | {f"{name}/{BASELINE}": value for name, value in costless.items()})
         self._validated.add(line)
+        for name in values:
+            self.left_out[dataset, name] = int(line.get("left_out", {}).get(name, 0))
         ooms = int(line.get("ooms", 0))
         if ooms:
             self.validation_ooms += ooms

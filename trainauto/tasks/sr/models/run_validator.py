@@ -18,14 +18,8 @@ from trainauto.engine.run_errors import RankAbortedError
 from trainauto.engine.signals import StopSignals
 from trainauto.models.base_model import BaseModel
 from trainauto.tasks.sr.models.tiles import Enlarge
-from trainauto.tasks.sr.models.validation import (
-    ImageResult,
-    LocalValidation,
-    NoRoomBesideTilesError,
-    StopHeard,
-    ValidationGroup,
-    Validator,
-)
+from trainauto.tasks.sr.models.validation import NoRoomBesideTilesError, Validator
+from trainauto.tasks.sr.models.validation_group import ImageResult, LocalValidation, StopHeard, ValidationGroup
 
 PICTURES = ("output", "bicubic", "reference")
 

@@ -3,11 +3,10 @@
 import inspect
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from dataclasses import dataclass
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import cv2
 import torch
@@ -24,35 +23,13 @@ from trainauto.data.dynamic_dataset import DynamicDataset
 from trainauto.memory.monitor.oom import is_out_of_memory
 from trainauto.tasks.sr.data.large_images import empty_pixels
 from trainauto.tasks.sr.models.tiles import Box, Enlarge, Read, TiledEnlarger
+from trainauto.tasks.sr.models.validation_group import ImageResult, LocalValidation, StopHeard, ValidationGroup
 
 Metric = Callable[[ImageArray, ImageArray], float]
 
 SHOWN_PICTURES = 4
 _DIGEST_SIGNS = 12
 """Of the digest of a set's names and sizes that are written beside its metrics."""
-
-
-@dataclass(frozen=True)
-class ImageResult:
-    """An image that was enlarged and measured.
-
-    Attributes:
-        score: its metrics.
-        output: what the network made; ``None`` where nobody wants to see it.
-        bicubic: plain enlargement of the input, where the image is to be shown.
-        reference: what it should have been, where the image is to be shown.
-        ooms: times memory ran out on the way, so that tiles shrank.
-    """
-
-    score: ImageScore
-    output: ImageArray | None = None
-    bicubic: ImageArray | None = None
-    reference: ImageArray | None = None
-    ooms: int = 0
-
-
-class StopHeard(BaseException):
-    """A stop was asked for while an image was under way. Like Ctrl-C it is no error that other code may swallow."""
 
 
 class NoRoomBesideTilesError(MemoryError):
@@ -72,59 +49,6 @@ def naming_shortage(when: str) -> Iterator[None]:
         if not is_out_of_memory(error):
             raise
         raise NoRoomBesideTilesError(when) from error
-
-
-class ValidationGroup(Protocol):
-    """Who validates a set together: each takes every ``count``-th image.
-
-    Attributes:
-        rank: number of this process.
-        count: how many there are.
-    """
-
-    rank: int
-    count: int
-
-    def stop(self) -> bool:
-        """Whether to give up; asked before each round of images, and the same for all."""
-
-    def heeding(self, enlarge: Enlarge) -> AbstractContextManager[Enlarge]:
-        """Yield the network for one image; a stop that comes meanwhile raises :class:`StopHeard`."""
-
-    def leave(self) -> None:
-        """Tell the others that this one has left its image for a stop; comes in place of :meth:`meet`."""
-
-    def meet(self, mine: ImageResult | None) -> list[ImageResult] | None:
-        """Return what all have judged in this round, in their order; ``None`` if any has left.
-
-        Args:
-            mine: what this one has judged; ``None`` is nothing.
-        """
-
-
-class LocalValidation:
-    """A process that validates all images itself; ``stop`` is asked before each."""
-
-    rank = 0
-    count = 1
-
-    def __init__(self, stop: Callable[[], bool] = lambda: False) -> None:
-        self._stop = stop
-
-    def stop(self) -> bool:
-        """Whether to give up."""
-        return self._stop()
-
-    def heeding(self, enlarge: Enlarge) -> AbstractContextManager[Enlarge]:
-        """Yield the network; nothing is heard within an image."""
-        return nullcontext(enlarge)
-
-    def leave(self) -> None:
-        """There are no others."""
-
-    def meet(self, mine: ImageResult | None) -> list[ImageResult]:
-        """Return what was judged."""
-        return [mine] if mine is not None else []
 
 
 class Validator:
