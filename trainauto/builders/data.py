@@ -3,8 +3,9 @@
 import inspect
 import logging
 import os
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from trainauto.builders.model import channels_of, requirements_of
 from trainauto.core.errors import InputError, Problem
 from trainauto.core.plan import BATCH_SIZE, Axis, Plan
 from trainauto.core.sharding import SINGLE_PROCESS, SampleSharding
+from trainauto.core.words import counted
 from trainauto.data import DatasetScan, DynamicDataLoader, DynamicDataset
 from trainauto.data.sample_files import Kept
 from trainauto.optim.precision import Precision
@@ -112,6 +114,31 @@ def build_val_sets(
         _try_metrics(loaded, metrics, dataset, scan, channels_of(network))
         datasets.append(dataset)
     return datasets
+
+
+def warn_of_shared_images(train_set: DynamicDataset, val_sets: Sequence[DynamicDataset]) -> None:
+    """Say so where a set validates on files that are trained on, under whatever path: it praises what is remembered."""
+    trained = {_identity(train_set, index) for index in range(len(train_set))} - {None} if val_sets else set()
+    for dataset in val_sets:
+        shared = [index for index in range(len(dataset)) if _identity(dataset, index) in trained]
+        if shared:
+            logger.warning(
+                "dataset '%s' shares %d of its %s with the training set (%s%s): its figures say little of other images",
+                dataset.name,
+                len(shared),
+                counted(len(dataset), "image"),
+                dataset.sample_key(shared[0]),
+                ", ..." if len(shared) > 1 else "",
+            )
+
+
+def _identity(dataset: DynamicDataset, index: int) -> tuple[int, int] | None:
+    """Return which file a sample is, whatever path leads to it; ``None`` of one that is no file."""
+    try:
+        status = Path(dataset.sample_name(index)).stat()
+    except (OSError, ValueError):
+        return None
+    return status.st_dev, status.st_ino
 
 
 def _scanned(loaded: LoadedOptions, key: str, dataset: DynamicDataset) -> DatasetScan:
@@ -237,4 +264,5 @@ def build_validator(
         tiles,
         device,
         directory.validation / dataset.name if val.save_img else None,
+        scratch=directory.validation,
     )

@@ -11,7 +11,7 @@ from pathlib import Path
 from trainauto.builders.run_parts import RunParts
 from trainauto.core.decisions import Rollback
 from trainauto.core.errors import NetworkMismatchError
-from trainauto.engine.checkpoint import Best
+from trainauto.engine.best import Best
 from trainauto.engine.run import Run
 from trainauto.reporting.jsonl import add_decision
 from trainauto.reporting.log_gaps import rewind
@@ -88,7 +88,8 @@ def _made_validations(run: Run, directory: RunDirectory) -> list[str]:
     made = validated_sets(directory, step)
     first = run.validators[0].name if run.validators else ""
     with suppress(KeyError, TypeError, ValueError):  # validated by another metric, or by none
-        score = Best(step, float(made[first]["metrics"][metric]), f"{first}/{metric}")
+        measured_by = str(made[first].get("measured_by", {}).get(metric, ""))
+        score = Best(step, float(made[first]["metrics"][metric]), f"{first}/{metric}", measured_by)
         run.checkpoints.note_score(score, better_is_higher=made[first]["better_is_higher"][metric])
     return sorted(made)
 

@@ -13,6 +13,7 @@ from trainauto.builders.data import (
     build_val_sets,
     build_validator,
     first_plan,
+    warn_of_shared_images,
 )
 from trainauto.builders.kept_sets import KeptSets
 from trainauto.builders.model import build_model, build_network, run_length, warn_of_short_run
@@ -60,6 +61,7 @@ class SuperResolutionParts(TaskParts):
         self.train_set, scans = build_train_set(loaded, self.network, sets)
         check_samples(self.train_set)
         self._val_sets = build_val_sets(loaded, self.network, scans, sets)
+        warn_of_shared_images(self.train_set, self._val_sets)
         self._metrics = build_metrics(loaded)
         self.datasets, self.scans = [self.train_set, *self._val_sets], scans
         self.smallest_px = scans[self.train_set.name].smallest_size

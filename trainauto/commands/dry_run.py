@@ -120,7 +120,9 @@ class DryRun:
         self._stack.close()
 
     def train(self, steps: int) -> dict[str, Any]:
-        """Train, validate an image of each set, write a checkpoint, take the run down; return what came of it.
+        """Train, validate the largest image of each set or its longest texts, write a checkpoint, take the run down.
+
+        Returns what came of it.
 
         Raises:
             TrainautoError: as a run would.
@@ -129,9 +131,7 @@ class DryRun:
         run.reporter, run.closing = recorder, tuple  # nothing is made of what was trained
         run.journal.automations = [*run.journal.automations, _EndAfter(steps)]
         for validator in run.validators:
-            if isinstance(validator, Validator):
-                keep_first(validator)
-            elif isinstance(validator, TextValidation):
+            if isinstance(validator, Validator | TextValidation):
                 validator.is_rehearsal = True
         every = min(steps, run.summary.total) if run.validators and run.frequencies.validate else 0
         run.frequencies = replace(run.frequencies, validate=every, save=0)
@@ -162,13 +162,6 @@ def _largest(run: Run) -> Plan | None:
     if not controllers:
         return None
     return Plan.of(**{axis.name: axis.clamp(axis.maximum) for axis in controllers[0].bounded(run.axes)})
-
-
-def keep_first(validator: Validator) -> None:
-    """Have a validator see the first image of its set only."""
-    kind = type(validator.dataset)
-    first = type(f"FirstOf{kind.__name__}", (kind,), {"__len__": lambda _self: 1})
-    validator.dataset.__class__ = first
 
 
 class _EndAfter(Automation):

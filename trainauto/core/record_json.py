@@ -89,6 +89,8 @@ def validation_to_dict(record: ValidationRecord) -> dict[str, Any]:
         "metrics": dict(record.metrics),
         record.baseline_name: dict(record.baseline),
         "better_is_higher": dict(record.better_is_higher),
+        "left_out": dict(record.left_out),
+        "measured_by": dict(record.measured_by),
         "scores": [
             {"name": score.name, "metrics": dict(score.metrics), "bicubic": dict(score.baseline)}
             for score in record.scores

@@ -246,7 +246,7 @@ class ValidationRecord:
     Attributes:
         step: step after which it ran.
         dataset: name of the set.
-        metrics: mean of each metric over the set.
+        metrics: mean of each metric over the set; NaN where no image counts.
         baseline: the same means of what costs nothing: of images, bicubic enlargement of the inputs.
         scores: one entry an image.
         seconds: how long it took.
@@ -256,6 +256,8 @@ class ValidationRecord:
         ooms: times memory ran out in it, so that tiles shrank.
         baseline_name: what ``baseline`` is of.
         seen: what was validated on, in words; empty for the images of ``scores``.
+        left_out: for each metric, how many images its means leave out: a value of theirs is infinite or NaN.
+        measured_by: for each metric, its arguments and the samples, in words. Only values of the same are compared.
     """
 
     step: int
@@ -270,3 +272,9 @@ class ValidationRecord:
     ooms: int = 0
     baseline_name: str = "bicubic"
     seen: str = ""
+    left_out: Mapping[str, int] = field(default_factory=dict)
+    measured_by: Mapping[str, str] = field(default_factory=dict)
+
+    def says_nothing_of(self, metric: str) -> bool:
+        """Whether the mean of a metric leaves out every image."""
+        return 0 < len(self.scores) <= self.left_out.get(metric, 0)

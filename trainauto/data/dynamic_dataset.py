@@ -77,6 +77,7 @@ class DynamicDataset(Dataset[Mapping[str, Tensor]], ABC):
     Attributes:
         name: name of the set in messages.
         largest_sample: index of the largest whole sample, as far as :meth:`scan` has found out; else the first.
+        digest: of the names and sizes of its samples, once :meth:`scan` has found out; empty where it does not.
         workload: the kind of its samples.
         small_run: what of this kind trains on a CPU; ``None`` where nobody says.
         knows_largest: whether :meth:`largest_batch` knows the largest draw of plans that count no samples.
@@ -89,6 +90,7 @@ class DynamicDataset(Dataset[Mapping[str, Tensor]], ABC):
 
     name: str
     largest_sample: int = 0
+    digest: str = ""
     workload: Workload
     small_run: SmallRun | None = None
     knows_largest: bool = False

@@ -12,7 +12,8 @@ from trainauto.core.plan import Plan
 from trainauto.core.process import without_memory_limit
 from trainauto.core.records import Progress
 from trainauto.core.run_events import ReporterLike, RunSummary
-from trainauto.engine.checkpoint import Best, Checkpoints
+from trainauto.engine.best import Best
+from trainauto.engine.checkpoint import Checkpoints
 from trainauto.engine.oom_notes import clear_oom_note
 from trainauto.engine.random_state import packed_state, random_state, seed_rank, set_random_state, unpacked_state
 from trainauto.engine.reduce import check_same_weights

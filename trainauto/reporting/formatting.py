@@ -197,7 +197,17 @@ def validation_lines(record: ValidationRecord, width: int) -> list[str]:
         if record.baseline:
             row += ["-", "-"] if gain is None else [f"{record.baseline[metric]:.4f}", f"{gain:+.4f}"]
         rows.append(row)
-    return wrapped(head, width) + table(rows)
+    return [*wrapped(head, width), *table(rows), *(line for text in left_out(record) for line in wrapped(text, width))]
+
+
+def left_out(record: ValidationRecord) -> Iterator[str]:
+    """Yield which means leave out images, and how many: an identical image has an infinite PSNR."""
+    for metric, count in record.left_out.items():
+        why = f"{metric} (or that of {record.baseline_name}) is infinite or not a number"
+        if record.says_nothing_of(metric):
+            yield f"there is no mean of {metric}: of every image the {why}"
+        else:
+            yield f"the mean of {metric} leaves out {counted(count, 'image')}, whose {why}"
 
 
 def end_lines(end: RunEnd, width: int) -> list[str]:

@@ -154,16 +154,21 @@ def error_text(predicted_bytes: int, measured_bytes: int) -> str:
 
 
 def gain_over_baseline(record: ValidationRecord, metric: str) -> float | None:
-    """Return by how much a metric is better than that of what costs nothing; ``None`` where there is none.
+    """Return by how much a metric of a validation is better than that of what costs nothing, as :func:`gain` does."""
+    return gain(record.metrics[metric], record.baseline.get(metric), record.better_is_higher.get(metric))
 
-    Positive is better whichever way the metric points. Two infinite values (both images identical) are no gain.
+
+def gain(value: float, baseline: float | None, better_is_higher: bool | None) -> float | None:
+    """Return by how much a value is better than that of what costs nothing; ``None`` where one of both is no number.
+
+    Positive is better whichever way the metric points; higher is where nobody says. Two infinite values (both images
+    identical) are no gain.
     """
-    if metric not in record.baseline:
+    if baseline is None or math.isnan(value) or math.isnan(baseline):
         return None
-    value, baseline = record.metrics[metric], record.baseline[metric]
     if math.isinf(value) and value == baseline:
         return 0.0
-    return value - baseline if record.better_is_higher.get(metric, True) else baseline - value
+    return baseline - value if better_is_higher is False else value - baseline
 
 
 def _add(sums: dict[str, tuple[float, int]], values: Mapping[str, float]) -> None:

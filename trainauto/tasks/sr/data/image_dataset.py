@@ -1,5 +1,6 @@
 """The two image datasets: pairs of folders, and high-quality images alone."""
 
+import hashlib
 import logging
 from abc import abstractmethod
 from collections import Counter
@@ -127,6 +128,7 @@ class ImageDataset(DynamicDataset):
         sides = [min(height, width) for height, width in sizes]
         smallest = min(range(len(sides)), key=sides.__getitem__)
         self.largest_sample = max(range(len(sizes)), key=lambda index: sizes[index][0] * sizes[index][1])
+        self.digest = hashlib.sha256(repr(list(zip(self._names, sizes, strict=True))).encode()).hexdigest()
         whole_bytes = sum(height * width for height, width in sizes) * self.scale**2 * self.channels
         if self._cache:
             self._cache.check_room(self._decoded_files(sizes), set_name=self.name)

@@ -1,9 +1,21 @@
 """What every loss here has in common: a weight, float32, and a mean over the micro-batch."""
 
+from math import isfinite
 from typing import Literal
 
 import torch
 from torch import Tensor, nn
+
+
+def checked_weight(loss_weight: float) -> float:
+    """Return a factor of a loss.
+
+    Raises:
+        ValueError: it is negative, so that the loss would rise without a bound, or no finite number.
+    """
+    if not (isfinite(loss_weight) and loss_weight >= 0):
+        raise ValueError(f"loss_weight must be a finite number, 0 or more, got {loss_weight}")
+    return loss_weight
 
 
 class WeightedLoss(nn.Module):
@@ -18,7 +30,7 @@ class WeightedLoss(nn.Module):
         reduction: only ``mean``, the key that option files of BasicSR carry; any other would break the above.
 
     Raises:
-        ValueError: another reduction is asked for.
+        ValueError: another reduction is asked for, or a weight that would have the loss rise.
     """
 
     def __init__(self, loss_weight: float = 1.0, reduction: Literal["mean"] = "mean") -> None:
@@ -28,7 +40,7 @@ class WeightedLoss(nn.Module):
                 f"{type(self).__name__}: reduction must be 'mean', not '{reduction}': a batch is trained in pieces of "
                 "any size, and only means can be put together again"
             )
-        self.loss_weight = loss_weight
+        self.loss_weight = checked_weight(loss_weight)
 
     def forward(self, prediction: Tensor, target: Tensor) -> Tensor:
         """Return the weighted loss.
