@@ -13,12 +13,19 @@ from trainauto.core.units import GIB
 from trainauto.forecast.benchmark_plans import DeviceBenchmark
 from trainauto.memory.cost.cost_model import UPPER, CostModel
 from trainauto.memory.cost.memory_forecast import MemoryForecast
+from trainauto.memory.cuda_allocator.segments import planned_segments
 from trainauto.options.cards import CardPreset, card_by_words, card_of_memory, under_budget
 
 USUAL_CARDS = ("RTX 3060 12GB", "T4", "RTX 4090", "L40S", "A100 80GB", "H200")
 
 CONTEXT_BYTES = 700 * 1024**2
 """What CUDA itself holds of a card beside the allocator: published reports say 290 to 670 MiB; not measured by us."""
+
+
+FIXED_SEGMENTS = (
+    "The allocator's segments are taken as fixed, as its settings (PYTORCH_ALLOC_CONF) or the platform of this process "
+    "say; runs on Linux without settings have expandable ones."
+)
 
 
 @dataclass(frozen=True)
@@ -33,7 +40,7 @@ class CardPlan:
         reason: why this one, and why none larger.
         expected_bytes: its expected peak of allocated bytes.
         most_bytes: what the peak stays within with 99 % probability.
-        reserved_bytes: the least that the allocator is expected to reserve, with expandable segments.
+        reserved_bytes: the least that the allocator is expected to reserve.
         frontier: for each size the largest batch that is admitted as the plan is; also beyond ``largest_batch`` where
             that bounds what a run does, and not what is looked at.
         largest_batch: bound of batches, whatever would fit.
@@ -203,6 +210,7 @@ def what_is_unknown() -> list[str]:
     context = f"CUDA's own {CONTEXT_BYTES / GIB:.1f} GiB are left free; the prediction was not checked on a GPU yet."
     return [
         context,
+        *([] if planned_segments() == "expandable" else [FIXED_SEGMENTS]),
         *(f"{text[0].upper()}{text[1:]}." for text in unknown_to_predictions(os.environ, torch.__version__)),
     ]
 

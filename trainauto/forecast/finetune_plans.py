@@ -17,6 +17,7 @@ from trainauto.core.worker_process import WorkerProcess
 from trainauto.forecast.card_plan import CardPlans, within_budget
 from trainauto.forecast.code_plans import plan_traced
 from trainauto.forecast.trace_process import TraceProcess
+from trainauto.memory.cuda_allocator.segments import planned_segments
 from trainauto.options.cards import CardPreset
 from trainauto.options.finetune_options import FinetuneOptions, step_conversations
 from trainauto.options.load import LoadedOptions
@@ -64,8 +65,14 @@ def plan_finetuning(
     settings = controller_settings(loaded)
     chosen, notes = within_budget(cards, options.memory.budget_bytes("cuda"))
     largest = largest_conversation(loaded)
-    known = {SAMPLE: largest.as_known()}
-    with TraceProcess(loaded.path, loaded.overrides, worker=child, timeout_s=TRACE_TIMEOUT_S, known=known) as tracer:
+    with TraceProcess(
+        loaded.path,
+        loaded.overrides,
+        segments=planned_segments(),
+        worker=child,
+        timeout_s=TRACE_TIMEOUT_S,
+        known={SAMPLE: largest.as_known()},
+    ) as tracer:
         return plan_traced(
             options.name,
             words_of(options),

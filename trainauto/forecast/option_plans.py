@@ -20,6 +20,7 @@ from trainauto.forecast.card_plan import CardPlans, CardTarget, plan_on_card, wh
 from trainauto.forecast.text_plans import plan_language_model
 from trainauto.forecast.trace_process import TraceProcess
 from trainauto.memory.cost.memory_forecast import forecast_memory
+from trainauto.memory.cuda_allocator.segments import planned_segments
 from trainauto.options.cards import CardPreset
 from trainauto.options.load import LoadedOptions, runs_of_the_engine
 from trainauto.options.run_options import FileOptions
@@ -61,7 +62,7 @@ def plan_super_resolution(
 ) -> CardPlans:
     """Trace the run of an option file of super-resolution; arguments and errors are those of :func:`plan_for_cards`."""
     notes = []
-    with TraceProcess(loaded.path, loaded.overrides, worker=child) as tracer:
+    with TraceProcess(loaded.path, loaded.overrides, segments=planned_segments(), worker=child) as tracer:
         tracer.start()  # torch is loaded there while the network is built here
         load_plugins(loaded)
         network = build_network(loaded, pretrained=False)

@@ -11,6 +11,7 @@ from trainauto.core.worker_process import WorkerProcess
 from trainauto.forecast.card_plan import CardPlans, within_budget
 from trainauto.forecast.code_plans import plan_traced
 from trainauto.forecast.trace_process import TraceProcess
+from trainauto.memory.cuda_allocator.segments import planned_segments
 from trainauto.memory.tracing.workspaces import cublas_workspace_bytes
 from trainauto.options.cards import CardPreset
 from trainauto.options.load import LoadedOptions
@@ -46,7 +47,7 @@ def plan_language_model(
         advice = "Leave it out; `validate` trains a real step on the texts and says what it took."
         raise InputError(Problem("--measure tries crops of images, and this file is of texts", advice=advice))
     chosen, notes = within_budget(cards, options.memory.budget_bytes("cuda"))
-    with TraceProcess(loaded.path, loaded.overrides, worker=child) as tracer:
+    with TraceProcess(loaded.path, loaded.overrides, segments=planned_segments(), worker=child) as tracer:
         return plan_traced(
             options.name,
             _words_of(options),

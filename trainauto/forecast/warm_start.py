@@ -118,7 +118,16 @@ def prepare_warm_start(
     feasible = Feasibility()
     if forecast is not None:
         controller.set_prior(forecast.peaks_on(device.type), forecast.least_reserved())
-        feasible = what_fits(loaded, forecast, axes, device.type, limit_bytes, world_size=facts.world_size, known=known)
+        feasible = what_fits(
+            loaded,
+            forecast,
+            axes,
+            device.type,
+            limit_bytes,
+            segments=segments,
+            world_size=facts.world_size,
+            known=known,
+        )
     begins = _settled_plan(controller, state, facts, limit_bytes) or plan
     kept = calibration if calibrated else None
     return WarmStart(begins, plan.batch_size, forecast, kept, controller, refused, feasible.with_checkpointing)

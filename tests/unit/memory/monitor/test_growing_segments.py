@@ -1,0 +1,75 @@
+"""Expandable segments that are switched on once torch is loaded: what torch itself then says of its settings."""
+
+import logging
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+from trainauto.core import process
+from trainauto.memory.cuda_allocator.segments import planned_segments
+from trainauto.memory.monitor import growing_segments
+from trainauto.memory.monitor.growing_segments import let_segments_grow
+
+CARD = torch.device("cuda", 0)
+
+
+def settings() -> str:
+    return str(torch._C._accelerator_getAllocatorSettings())
+
+
+@pytest.fixture(autouse=True)
+def untouched(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A process of Linux in which torch was loaded without settings."""
+    monkeypatch.setattr(growing_segments.platform, "system", lambda: "Linux")
+    for name in process.ALLOCATOR_SETTINGS:
+        monkeypatch.delenv(name, raising=False)
+    before = settings()
+    torch._C._accelerator_setAllocatorSettings("")
+    yield
+    torch._C._accelerator_setAllocatorSettings(before)
+
+
+def test_torch_takes_them_up_at_run_time() -> None:
+    let_segments_grow(torch.device("cpu"))
+    assert settings() == ""
+    let_segments_grow(CARD)
+    assert settings() == "expandable_segments:True"
+
+
+def test_what_was_set_too_late_in_the_environment_is_made_up_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTORCH_ALLOC_CONF", process.GROWING)
+    let_segments_grow(CARD)
+    assert settings() == "expandable_segments:True"
+
+
+def test_settings_of_the_user_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch._C._accelerator_setAllocatorSettings("max_split_size_mb:64")  # code of the user
+    let_segments_grow(CARD)
+    assert settings() == "max_split_size_mb:64"
+    torch._C._accelerator_setAllocatorSettings("")
+    monkeypatch.setenv("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:False")
+    let_segments_grow(CARD)
+    assert settings() == ""
+
+
+def test_what_lies_on_the_card_already_is_said_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda _device: 30 * 2**20)
+    with caplog.at_level(logging.INFO):
+        let_segments_grow(CARD)
+        let_segments_grow(CARD)
+    assert len(caplog.messages) == 1
+    assert "30 MiB" in caplog.text
+    assert "set_environment()" in caplog.text
+
+
+def test_a_plan_assumes_what_a_run_will_have() -> None:
+    assert planned_segments({}, "Linux") == "expandable"
+    assert planned_segments({}, "Windows") == "native"
+    assert planned_segments({"PYTORCH_ALLOC_CONF": process.GROWING}, "Windows") == "native"  # what is set here itself
+    assert planned_segments({"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:False"}, "Linux") == "native"
+    assert planned_segments({"PYTORCH_ALLOC_CONF": "max_split_size_mb:64"}, "Linux") == "native"
+    both = {"PYTORCH_ALLOC_CONF": "expandable_segments:True,max_split_size_mb:64"}
+    assert planned_segments(both, "Windows") == "expandable"

@@ -1,0 +1,31 @@
+"""Expandable segments, where torch was loaded before anything said so in its environment."""
+
+import logging
+import os
+import platform
+
+import torch
+
+from trainauto.core.process import GROWING, own_allocator_settings
+from trainauto.core.units import MIB
+
+logger = logging.getLogger(__name__)
+
+
+def let_segments_grow(device: torch.device) -> None:
+    """Have torch's CUDA allocator grow its segments in place from here on, on Linux; the user's own settings stay.
+
+    :func:`~trainauto.core.process.use_expandable_segments` does so before torch is loaded. Here torch is loaded
+    already, and its runtime setter does it: what lies on the card keeps its segments, and what comes takes such ones.
+    """
+    if device.type != "cuda" or platform.system() != "Linux" or own_allocator_settings(os.environ):
+        return
+    if torch._C._accelerator_getAllocatorSettings():  # type: ignore[attr-defined]
+        return  # the environment came in time, or code of the user was here before
+    torch._C._accelerator_setAllocatorSettings(GROWING)
+    if before := torch.cuda.memory_reserved(device):
+        logger.info(
+            "torch's expandable segments are switched on; %.0f MiB of the card lie in fixed ones since before. "
+            "Call trainauto.set_environment() before torch is imported to have them from the start",
+            before / MIB,
+        )
