@@ -63,7 +63,7 @@ def plan_finetuning(
         advice = "Leave it out; `validate` trains a real step on the conversations and says what it took."
         raise InputError(Problem("--measure tries crops of images, and this file is of conversations", advice=advice))
     settings = controller_settings(loaded)
-    chosen, notes = within_budget(cards, options.memory.budget_bytes("cuda"))
+    chosen, bounded_by = within_budget(cards, options)
     largest = largest_conversation(loaded)
     with TraceProcess(
         loaded.path,
@@ -80,7 +80,8 @@ def plan_finetuning(
             (conversations_axis(options, settings),),
             chosen,
             (settings or {}).get("target_vram_usage"),
-            notes=(*notes, *notes_on(largest), *_note_on_format(options)),
+            notes=(*notes_on(largest), *_note_on_format(options)),
+            bounded_by=bounded_by,
             most_samples=most_of_a_pass(options, settings),
             largest_traced=LARGEST_TRACED,
             memory_bytes={card.name: int(card.memory_gib * GIB) for card in cards},

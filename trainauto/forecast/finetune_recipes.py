@@ -146,7 +146,7 @@ def plan_recipes(loaded: Loaded, cards: Sequence[CardPreset], child: WorkerProce
     options = loaded.options
     settings = controller_settings(loaded)
     axes = (conversations_axis(options, settings),)
-    chosen, notes = within_budget(cards, options.memory.budget_bytes("cuda"))
+    chosen, bounded_by = within_budget(cards, options)
     targets = [
         CardTarget(
             preset,
@@ -175,7 +175,7 @@ def plan_recipes(loaded: Loaded, cards: Sequence[CardPreset], child: WorkerProce
     return AllRecipes(
         options.name,
         trained_words(options),
-        (*notes, *notes_on(largest), *what_is_unknown()),
+        (*([bounded_by] if bounded_by else []), *notes_on(largest), *what_is_unknown()),
         tuple(found),
         tuple(card.preset.name for card in targets),
         sum(one.forecast.seconds for one in found),
