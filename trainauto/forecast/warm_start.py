@@ -37,7 +37,7 @@ from trainauto.storage.run_directory import RunDirectory
 logger = logging.getLogger(__name__)
 
 SAMPLES = "target_batch_size"
-TRACES = 3
+TRACES = 4
 """Counts what traces follow: forecasts of an older count are not reused."""
 
 
