@@ -3,6 +3,7 @@
 import logging
 import os
 import platform
+import warnings
 
 import torch
 
@@ -20,12 +21,30 @@ def let_segments_grow(device: torch.device) -> None:
     """
     if device.type != "cuda" or platform.system() != "Linux" or own_allocator_settings(os.environ):
         return
-    if torch._C._accelerator_getAllocatorSettings():  # type: ignore[attr-defined]
+    if settings_in_force():
         return  # the environment came in time, or code of the user was here before
-    torch._C._accelerator_setAllocatorSettings(GROWING)
+    _set(GROWING)
     if before := torch.cuda.memory_reserved(device):
         logger.info(
             "torch's expandable segments are switched on; %.0f MiB of the card lie in fixed ones since before. "
             "Call trainauto.set_environment() before torch is imported to have them from the start",
             before / MIB,
         )
+
+
+def settings_in_force() -> str:
+    """Return what torch's allocator was set to, by the environment or at run time; empty for its defaults."""
+    read = getattr(torch._C, "_accelerator_getAllocatorSettings", None)
+    if read is not None:
+        return str(read())
+    settings = torch.cuda.memory._snapshot()["allocator_settings"]  # pragma: no cuda
+    return str(settings["PYTORCH_CUDA_ALLOC_CONF"]) or (GROWING if settings["expandable_segments"] else "")
+
+
+def _set(settings: str) -> None:
+    if (write := getattr(torch._C, "_accelerator_setAllocatorSettings", None)) is not None:
+        write(settings)
+        return
+    with warnings.catch_warnings():  # pragma: no cuda
+        warnings.simplefilter("ignore", FutureWarning)  # later ones deprecate it for the function above
+        torch.cuda.memory._set_allocator_settings(settings)
