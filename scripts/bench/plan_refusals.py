@@ -20,7 +20,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
@@ -57,7 +57,7 @@ from trainauto.options.load import LoadedOptions, load_options  # noqa: E402
 from trainauto.tasks.sr.archs import ARCHS  # noqa: E402
 
 SCALE = 4
-IMAGES_PX = (128, 448, 2040)
+IMAGES_PX = (128, 448, 1792)
 """Shortest side of the high-quality images of a set."""
 
 STEPS = 3
@@ -97,14 +97,13 @@ def networks() -> Iterator[dict[str, Any]]:
         yield {"type": "swinir_light", "embed_dim": channels, "depths": depths, "num_heads": [2] * len(depths)}
 
 
-CARDS: tuple[Callable[[], CardPreset], ...] = (
-    lambda: card_of_memory(2 * GIB),
-    lambda: card_by_words("RTX 4050 Laptop"),
-    lambda: card_by_words("RTX 3060 12GB"),
-    lambda: card_by_words("T4"),
-    lambda: card_by_words("RTX 4090"),
-    lambda: card_by_words("H200"),
+CARDS = (
+    card_of_memory(2 * GIB),
+    *map(card_by_words, ("RTX 4050 Laptop", "RTX 3060 12GB", "T4", "RTX 4090", "H200")),
 )
+
+ALONE_BYTES = 2 * MIB
+"""Networks of fewer weights are asked about card by card: plans are bounded otherwise, and six times as many traced."""
 
 
 class Traced:
@@ -169,10 +168,10 @@ class Answer:
     words: str
 
 
-def answers(traced: Traced, images_px: int) -> Iterator[Answer]:
-    """Yield what is said of a network on every card, for a set of images."""
+def answers(traced: Traced, images_px: int, cards: Sequence[CardPreset]) -> Iterator[Answer]:
+    """Yield what is said of a network on cards that are asked for at once, for a set of images."""
     axes = build_axes(traced.loaded, traced.network, DatasetScan(100, images_px // SCALE, "an image", 0))
-    said, _ = plan_crops(traced.loaded, axes, [card() for card in CARDS], traced)
+    said, _ = plan_crops(traced.loaded, axes, cards, traced)
     for card in said.cards:
         plan = card.plan or _smallest(card, axes)
         fits = _fits(traced.step(plan), card)
@@ -256,7 +255,9 @@ def main() -> int:
         for network in chosen:
             traced = Traced(network, Path(folder))
             weights.append(traced.weights_bytes)
-            of_network = [answer for images_px in IMAGES_PX for answer in answers(traced, images_px)]
+            at_once = [[card] for card in CARDS] if traced.weights_bytes < ALONE_BYTES else [list(CARDS)]
+            asked = [(images_px, cards) for images_px in IMAGES_PX for cards in at_once]
+            of_network = [answer for images_px, cards in asked for answer in answers(traced, images_px, cards)]
             found += of_network
             refused = sum(answer.what == "refused" for answer in of_network)
             wrong = sum(not answer.is_right for answer in of_network)
