@@ -14,7 +14,6 @@ import trace_losses as bench
 
 OF_THEIR_OWN = (
     "mse_loss",
-    "mse_loss, bfloat16",
     "smooth_l1_loss",
     "binary_cross_entropy",
     "binary_cross_entropy_with_logits",

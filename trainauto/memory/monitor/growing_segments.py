@@ -3,7 +3,6 @@
 import logging
 import os
 import platform
-import warnings
 
 import torch
 
@@ -23,7 +22,7 @@ def let_segments_grow(device: torch.device) -> None:
         return
     if settings_in_force():
         return  # the environment came in time, or code of the user was here before
-    _set(GROWING)
+    torch._C._accelerator_setAllocatorSettings(GROWING)  # from torch 2.11 on
     if before := torch.cuda.memory_reserved(device):
         logger.info(
             "torch's expandable segments are switched on; %.0f MiB of the card lie in fixed ones since before. "
@@ -39,12 +38,3 @@ def settings_in_force() -> str:
         return str(read())
     settings = torch.cuda.memory._snapshot()["allocator_settings"]  # pragma: no cuda
     return str(settings["PYTORCH_CUDA_ALLOC_CONF"]) or (GROWING if settings["expandable_segments"] else "")
-
-
-def _set(settings: str) -> None:
-    if (write := getattr(torch._C, "_accelerator_setAllocatorSettings", None)) is not None:
-        write(settings)
-        return
-    with warnings.catch_warnings():  # pragma: no cuda
-        warnings.simplefilter("ignore", FutureWarning)  # later ones deprecate it for the function above
-        torch.cuda.memory._set_allocator_settings(settings)
