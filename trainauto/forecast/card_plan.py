@@ -199,8 +199,6 @@ def plan_on_card(
     decision = decide(now)
     shape = shape_of(decision.plan)
     expected, most = cost.predict(shape), cost.predict(shape, UPPER)
-    fits = now.admits(decision.plan)
-
     of_any_batch = replace(now, axes=axes_of_all)
 
     def admits(plan: Plan) -> bool:
@@ -212,7 +210,7 @@ def plan_on_card(
         card.preset,
         card.memory_bytes,
         card.target,
-        decision.plan if fits else None,
+        decision.plan if now.admits(decision.plan) else None,
         decision.reason,
         expected,
         most,

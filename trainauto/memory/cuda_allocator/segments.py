@@ -25,7 +25,7 @@ def uses_expandable_segments(device: torch.device) -> bool:
         if not torch.cuda.memory_reserved(device):
             torch.empty(1, device=device)
         elif not _shows_expandable(device):  # what is there may be older than the setting: a new stream finds no cache
-            with torch.cuda.stream(torch.cuda.Stream(device)):
+            with torch.cuda.stream(torch.cuda.Stream(device)):  # type: ignore[no-untyped-call]
                 torch.empty(1, device=device)
         return _shows_expandable(device)
     return False

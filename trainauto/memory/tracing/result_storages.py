@@ -17,8 +17,8 @@ Settle = Callable[[Sequence[Any], Any, bool], None]
 
 
 def _keep_elements(args: Sequence[Any], out: Any, _on_card: bool) -> None:
-    shapes = [given.shape for given in args[:2]]
-    _resize(out, torch.broadcast_shapes(*shapes).numel() * out.element_size())
+    elements = torch.broadcast_shapes(args[0].shape, args[1].shape).numel()  # type: ignore[no-untyped-call]
+    _resize(out, elements * out.element_size())
 
 
 def _drop_buffer(_args: Sequence[Any], out: Any, on_card: bool) -> None:

@@ -122,7 +122,7 @@ def _elements(number: int, reduction_at: int) -> Scratch:
     def scratch(args: Sequence[Any], _libraries: Libraries) -> int:
         given, target = args[:2]
         reduces = len(args) <= reduction_at or args[reduction_at] != NOT_REDUCED
-        elements = torch.broadcast_shapes(given.shape, target.shape).numel()
+        elements: int = torch.broadcast_shapes(given.shape, target.shape).numel()  # type: ignore[no-untyped-call]
         return (number if reduces else number - 1) * elements * torch.promote_types(given.dtype, target.dtype).itemsize
 
     return scratch
