@@ -49,7 +49,7 @@ class TraceProcess:
         options: Path,
         overrides: Sequence[str] = (),
         *,
-        segments: Segments | None = "expandable",
+        segments: Segments | None,
         world_size: int = 1,
         timeout_s: float = TRACE_TIMEOUT_S,
         worker: WorkerProcess | None = None,

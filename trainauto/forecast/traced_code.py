@@ -22,6 +22,7 @@ from trainauto.forecast.plan_request import PlanRequest
 from trainauto.integrations.loop_forecast import refusing_calls
 from trainauto.integrations.loss_terms import TOTAL
 from trainauto.memory.cost.memory_forecast import PlanBytes
+from trainauto.memory.cuda_allocator.segments import planned_segments
 from trainauto.memory.tracing.cuda_devices import cpu_for_cuda
 from trainauto.memory.tracing.cuda_in_thread import as_on_cuda
 from trainauto.memory.tracing.fake_tensors import fake_world
@@ -84,7 +85,7 @@ class CodeTracer:
                     raise error.__cause__ from None
                 raise
         seconds = time.perf_counter() - start
-        return PlanBytes.of(traced, seconds, kernels_of(traced, libraries), segments="expandable")
+        return PlanBytes.of(traced, seconds, kernels_of(traced, libraries), segments=planned_segments())
 
     @contextmanager
     def _world(self) -> Iterator[None]:

@@ -43,7 +43,7 @@ from trainauto.storage.run_directory import RunDirectory
 logger = logging.getLogger(__name__)
 
 SAMPLES = "target_batch_size"
-TRACES = 3
+TRACES = 4
 """Counts what traces follow: forecasts of an older count are not reused."""
 
 
@@ -133,7 +133,16 @@ def prepare_warm_start(
     feasible = Feasibility()
     if forecast is not None:
         controller.set_prior(forecast.peaks_on(device.type), forecast.least_reserved())
-        feasible = what_fits(loaded, forecast, axes, device.type, limit_bytes, world_size=facts.world_size, known=known)
+        feasible = what_fits(
+            loaded,
+            forecast,
+            axes,
+            device.type,
+            limit_bytes,
+            segments=segments,
+            world_size=facts.world_size,
+            known=known,
+        )
     begins = _settled_plan(controller, state, facts, limit_bytes) or plan
     kept = calibration if calibrated else None
     return WarmStart(
