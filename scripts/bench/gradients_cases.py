@@ -1,0 +1,393 @@
+"""Losses, models, samples and misuses of ``gradients.py``: what is trained, and what is done to it.
+
+All losses go with all models: a model makes R rows of K values of a sample, (N, R, K), and a loss compares them with
+labels (N, R), values (N, R, K) or a mask (N, R, K). Everything is float64.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from trainauto.archs import ARCHS
+
+LEFT_OUT = -100
+TOTAL = "loss"
+FLOAT_SHARE = 0.003
+"""What weights are multiplied by where they are floats below 1: the gradients stay what they are."""
+
+
+@dataclass(frozen=True)
+class LossCase:
+    """A loss.
+
+    Attributes:
+        name: in tables.
+        of: of a model's rows and a batch; a dict holds the total as ``loss``, and its parts.
+        weigh: what it is a mean over.
+        couples: whether it is no mean over samples, so that no parts make up the whole.
+        weighs: ``samples``, ``labels`` that count, which a Trainer can find out, or what is known to the loss alone.
+    """
+
+    name: str
+    of: Callable[[Tensor, Mapping[str, Tensor]], Tensor | dict[str, Tensor]]
+    weigh: Callable[[Mapping[str, Tensor]], float]
+    couples: bool = False
+    weighs: str = "samples"
+
+    def total(self, rows: Tensor, batch: Mapping[str, Tensor]) -> Tensor:
+        """Return what is minimised."""
+        result = self.of(rows, batch)
+        return result[TOTAL] if isinstance(result, dict) else result
+
+
+@dataclass(frozen=True)
+class ModelCase:
+    """A model.
+
+    Attributes:
+        name: in tables.
+        make: a new one, the same each time.
+        inputs: of so many samples.
+        rows: R.
+        values: K.
+        couples: whether it computes with statistics of its batch while it trains.
+        needs_two: whether a batch of one sample is none that it can train.
+        follows_parts: whether a pass over parts differs from one over the whole by chance or by what it keeps, so that
+            a plain loop has to run the same parts.
+    """
+
+    name: str
+    make: Callable[[], nn.Module]
+    inputs: Callable[[int], Tensor]
+    rows: int
+    values: int
+    couples: bool = False
+    needs_two: bool = False
+    follows_parts: bool = False
+
+    def samples(self, count: int) -> dict[str, Tensor]:
+        """Return ``count`` samples; labels that count differ in number, and so do classes and masks."""
+        torch.manual_seed(7)
+        shape = (count, self.rows)
+        classes = torch.randint(0, self.values, shape)
+        labels = classes.clone()
+        for number in range(count):
+            labels[number, 1 + number % self.rows :] = LEFT_OUT
+        masks = (torch.rand(*shape, self.values) < torch.rand(count, 1, 1)).double()
+        masks[:, 0, 0] = 1.0
+        return {
+            "x": self.inputs(count),
+            "labels": labels,
+            "classes": classes,
+            "values": torch.randn(*shape, self.values, dtype=torch.float64),
+            "mask": masks,
+            "number": torch.arange(count),
+        }
+
+
+@dataclass(frozen=True)
+class Misuse:
+    """What is done to a run, besides that memory runs out.
+
+    Attributes:
+        name: in tables.
+        change: changes a batch in place, before it is used.
+        from_step: from which step on.
+        is_fresh: the model's head is so small that the losses of all batches are about the same.
+        weighs_floats: weights are floats below 1.
+        fails_in_optimizer: step, and place among the operators of its update, from 0 to 1, at which memory runs out.
+        samples: of a step.
+        room: samples that there is memory for.
+        budget: memory budget under which plans are predicted and measured before the first step.
+    """
+
+    name: str
+    change: Callable[[Mapping[str, Tensor]], None] | None = None
+    from_step: int = 0
+    is_fresh: bool = False
+    weighs_floats: bool = False
+    fails_in_optimizer: tuple[int, float] | None = None
+    samples: int = 8
+    room: int = 3
+    budget: str | None = None
+
+    @property
+    def total_samples(self) -> int:
+        """Samples of the whole run: three steps."""
+        return 3 * self.samples
+
+    def prepare(self, batch: Mapping[str, Tensor], step: int) -> None:
+        """Change a batch as its loss would."""
+        if self.change is not None and step >= self.from_step:
+            self.change(batch)
+
+
+def _class_weights(rows: Tensor) -> Tensor:
+    return torch.linspace(0.05, 0.9, rows.shape[-1], dtype=rows.dtype)
+
+
+def _cross_entropy(rows: Tensor, batch: Mapping[str, Tensor], labels: str = "classes", **options: Any) -> Tensor:
+    return F.cross_entropy(rows.flatten(0, 1), batch[labels].flatten(), **options)
+
+
+def _weighted_entropy(rows: Tensor, batch: Mapping[str, Tensor]) -> Tensor:
+    return _cross_entropy(rows, batch, weight=_class_weights(rows))
+
+
+def _weight_of_classes(batch: Mapping[str, Tensor]) -> float:
+    return float(_class_weights(batch["values"])[batch["classes"]].sum())
+
+
+def _charbonnier(rows: Tensor, batch: Mapping[str, Tensor]) -> Tensor:
+    return ((rows - batch["values"]).square() + 1e-6).sqrt().mean()
+
+
+def _masked(rows: Tensor, batch: Mapping[str, Tensor]) -> Tensor:
+    return ((rows - batch["values"]).square() * batch["mask"]).sum() / batch["mask"].sum()
+
+
+def _bce(rows: Tensor, batch: Mapping[str, Tensor]) -> Tensor:
+    weights = torch.linspace(0.5, 4.0, rows.shape[-1], dtype=rows.dtype)
+    return F.binary_cross_entropy_with_logits(rows, batch["mask"], pos_weight=weights)
+
+
+def _total_and_parts(rows: Tensor, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    parts = {"ce": _cross_entropy(rows, batch), "l2": rows.square().mean()}
+    return {TOTAL: parts["ce"] + parts["l2"], **parts}
+
+
+def _contrastive(rows: Tensor, batch: Mapping[str, Tensor]) -> Tensor:
+    mine, theirs = F.normalize(rows.flatten(1), dim=1), F.normalize(batch["values"].flatten(1), dim=1)
+    return F.cross_entropy(mine @ theirs.T / 0.1, torch.arange(len(mine)))
+
+
+def _samples_of(batch: Mapping[str, Tensor]) -> float:
+    return len(batch["number"])
+
+
+LOSSES = (
+    LossCase("L1", lambda rows, batch: F.l1_loss(rows, batch["values"]), _samples_of),
+    LossCase("Charbonnier", _charbonnier, _samples_of),
+    LossCase("cross entropy", _cross_entropy, _samples_of),
+    LossCase("with class weights", _weighted_entropy, _weight_of_classes, weighs="its own"),
+    LossCase("masked MSE", _masked, lambda batch: float(batch["mask"].sum()), weighs="its own"),
+    LossCase("smoothed labels", partial(_cross_entropy, label_smoothing=0.1), _samples_of),
+    LossCase("BCE, pos_weight", _bce, _samples_of),
+    LossCase("total and parts", _total_and_parts, _samples_of),
+    LossCase("contrastive", _contrastive, _samples_of, couples=True),
+    LossCase(
+        "tokens",
+        partial(_cross_entropy, labels="labels"),
+        lambda batch: float((batch["labels"] != LEFT_OUT).sum()),
+        weighs="labels",
+    ),
+)
+
+
+class Rows(nn.Module):
+    """A trunk and a head whose outputs are rows."""
+
+    def __init__(self, trunk: nn.Module, head: nn.Module, values: int) -> None:
+        super().__init__()
+        self.trunk, self.head, self._values = trunk, head, values
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.trunk(x)).flatten(1).unflatten(1, (-1, self._values))
+
+
+class Pictures(nn.Module):
+    """A network for super-resolution of the package; its pixels are the rows."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = ARCHS.get("compact")(num_feat=8, num_conv=2, scale=2)
+
+    @property
+    def head(self) -> nn.Module:
+        return [layer for layer in self.net.modules() if isinstance(layer, nn.Conv2d)][-1]
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.net(x).flatten(1).unflatten(1, (-1, 4))
+
+
+class Language(nn.Module):
+    """A Llama of one layer; the logits of its tokens are the rows."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        from transformers import LlamaConfig, LlamaForCausalLM
+
+        sizes = {"hidden_size": 8, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+        self.net = LlamaForCausalLM(LlamaConfig(vocab_size=11, **sizes))
+
+    @property
+    def head(self) -> nn.Module:
+        return self.net.lm_head
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.net(input_ids=x, use_cache=False).logits
+
+
+class Taught(nn.Module):
+    """A student with a momentum teacher: its forward moves the teacher's weights, and assigns a buffer anew."""
+
+    center: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.trunk, self.head = nn.Linear(6, 10), nn.Linear(10, 12)
+        self.teacher = nn.Linear(6, 12).requires_grad_(False)
+        self.student = nn.Linear(6, 12)
+        self.register_buffer("center", torch.zeros(12, dtype=torch.float64))
+
+    def forward(self, x: Tensor) -> Tensor:
+        taught = self.teacher(x).detach() - self.center
+        if self.training:
+            self.center = 0.5 * self.center + 0.5 * taught.mean(0)
+            with torch.no_grad():
+                for slow, fast in zip(self.teacher.parameters(), self.student.parameters(), strict=True):
+                    slow.lerp_(fast, 0.25)
+        rows = self.head(torch.tanh(self.trunk(x))) + self.student(x) * torch.tanh(taught)
+        return rows.unflatten(1, (-1, 4))
+
+
+def _dropout() -> nn.Module:
+    return Rows(nn.Sequential(nn.Linear(6, 10), nn.Tanh(), nn.Dropout(0.3)), nn.Linear(10, 12), 4)
+
+
+def _batch_norm() -> nn.Module:
+    layers = [nn.Conv2d(3, 6, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.BatchNorm1d(6), nn.Tanh()]
+    return Rows(nn.Sequential(*layers), nn.Linear(6, 12), 4)
+
+
+def _of(kind: Callable[[], nn.Module]) -> Callable[[], nn.Module]:
+    def make() -> nn.Module:
+        torch.manual_seed(1)
+        return kind().double().train()
+
+    return make
+
+
+def _numbers(*shape: int) -> Callable[[int], Tensor]:
+    return lambda count: torch.randn(count, *shape, dtype=torch.float64)
+
+
+def _tokens(count: int) -> Tensor:
+    return torch.randint(0, 11, (count, 5))
+
+
+MODELS = (
+    ModelCase("dropout", _of(_dropout), _numbers(6), 3, 4, follows_parts=True),
+    ModelCase("batch norm", _of(_batch_norm), _numbers(3, 5, 5), 3, 4, couples=True, needs_two=True),
+    ModelCase("super-resolution", _of(Pictures), _numbers(3, 3, 3), 27, 4),
+    ModelCase("llama", _of(Language), _tokens, 5, 11),
+    ModelCase("teacher", _of(Taught), _numbers(6), 3, 4, follows_parts=True),
+)
+
+
+def _in_place(batch: Mapping[str, Tensor]) -> None:
+    """Normalise as ``x.sub_(m).div_(s)`` does; tokens are shifted."""
+    if batch["x"].is_floating_point():
+        batch["x"].sub_(0.5).div_(2.0)
+    else:
+        batch["x"].add_(1).remainder_(11)
+    batch["values"].sub_(0.5).div_(2.0)
+    batch["classes"].bitwise_xor_(1).clamp_(max=batch["values"].shape[-1] - 1)
+
+
+def _by_data(batch: Mapping[str, Tensor]) -> None:
+    _in_place({name: tensor.data for name, tensor in batch.items()})
+
+
+def _by_numpy(batch: Mapping[str, Tensor]) -> None:
+    values, classes = batch["values"].numpy(), batch["classes"].numpy()
+    values -= 0.5
+    values /= 2.0
+    classes ^= 1
+    classes.clip(max=values.shape[-1] - 1, out=classes)
+    if batch["x"].is_floating_point():
+        batch["x"].numpy()[...] -= 0.5
+
+
+MISUSES = (
+    Misuse("none"),
+    Misuse("batch changed in place", _in_place),
+    Misuse("the same by .data", _by_data),
+    Misuse("the same by numpy", _by_numpy),
+    Misuse("in place from the second step", _in_place, from_step=1),
+    Misuse("fresh head", is_fresh=True),
+    Misuse("weights below 1", weighs_floats=True),
+    Misuse("optimizer, first operator", fails_in_optimizer=(0, 0.0)),
+    Misuse("optimizer, half of its second update", fails_in_optimizer=(1, 0.5)),
+    Misuse("a remainder of 1", samples=3, room=2),
+    Misuse("measured first", budget="256MiB"),
+)
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A loss, a model and a misuse, and the way in which they are trained: ``engine``, ``loop`` or ``trainer``."""
+
+    way: str
+    loss: LossCase
+    model: ModelCase
+    misuse: Misuse
+
+    @property
+    def key(self) -> str:
+        """Name of the cell."""
+        return f"{self.way} | {self.misuse.name} | {self.loss.name} | {self.model.name}"
+
+    @property
+    def couples(self) -> bool:
+        """Whether the batch must not be run in parts."""
+        return self.loss.couples or self.model.couples
+
+    def net(self) -> nn.Module:
+        """Return the model as the run begins with it."""
+        net = self.model.make()
+        if self.misuse.is_fresh:
+            with torch.no_grad():
+                for parameter in net.head.parameters():  # type: ignore[union-attr]
+                    parameter.mul_(1e-3)
+        return net
+
+    def weigh(self, batch: Mapping[str, Tensor]) -> float:
+        """Return what parts weigh, as the run is told."""
+        return self.loss.weigh(batch) * (FLOAT_SHARE if self.misuse.weighs_floats else 1.0)
+
+
+WAYS = ("engine", "loop", "trainer")
+
+
+def all_cells() -> list[Cell]:
+    """Return every cell; a Trainer finds weights by itself, so that there it is given none."""
+    return [
+        Cell(way, loss, model, misuse)
+        for misuse in MISUSES
+        for way in WAYS
+        for loss in LOSSES
+        for model in MODELS
+        if not (misuse.weighs_floats and way == "trainer") and not (misuse.budget and way == "engine")
+    ]
+
+
+def cells_for_tests() -> list[Cell]:
+    """Return a few: every misuse in every way, losses and models in turn; and each loss once as a Trainer gets it."""
+    cells = all_cells()
+    chosen: dict[str, Cell] = {}
+    for number, (way, misuse) in enumerate(dict.fromkeys((cell.way, cell.misuse.name) for cell in cells)):
+        here = [cell for cell in cells if (cell.way, cell.misuse.name) == (way, misuse)]
+        cell = here[(number * 13) % len(here)]
+        chosen[cell.key] = cell
+    for number, loss in enumerate(LOSSES):
+        for way in WAYS:
+            wanted = (way, loss.name, MODELS[number % len(MODELS)].name)
+            cell = next(c for c in cells if (c.way, c.loss.name, c.model.name) == wanted)
+            chosen.setdefault(cell.key, cell)
+    return list(chosen.values())
