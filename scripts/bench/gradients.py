@@ -14,6 +14,7 @@ Exit code 1 if a cell is WRONG.
 
 import argparse
 import gc
+import importlib
 import json
 import os
 import platform
@@ -41,16 +42,21 @@ def judged(cells: Sequence[Cell], known: dict[str, Verdict], file: Path | None) 
     """Return the verdict of each cell; train those that are not known yet."""
     missing = [cell for cell in cells if cell.key not in known]
     if missing:
-        import trainauto.huggingface  # noqa: F401  # before the collector is told what stays
-
-        gc.collect()
-        gc.freeze()  # a step that runs out of memory collects: without this that takes ten times as long as the step
+        keep_collections_short()
     for number, cell in enumerate(missing, 1):
         known[cell.key] = judge(cell)
         note(known[cell.key], file)
         if number % 100 == 0:
             print(f"{number} of {len(missing)} cells", file=sys.stderr, flush=True)
     return [known[cell.key] for cell in cells]
+
+
+def keep_collections_short() -> None:
+    """Have the collector pass over all that is imported: every step that runs out of memory collects."""
+    for module in ("trainauto.huggingface", "transformers.trainer", "transformers.models.llama.modeling_llama"):
+        importlib.import_module(module)
+    gc.collect()
+    gc.freeze()
 
 
 def note(verdict: Verdict, file: Path | None) -> None:

@@ -3,7 +3,8 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from gradients_cases import LOSSES, MISUSES, MODELS, WAYS, Cell
+from gradients_cases import LOSSES, MISUSES, WAYS, Cell
+from gradients_models import MODELS
 from gradients_verdict import EQUAL, GIVEN_BACK, MOST_ERROR, PASSES, REFUSED, SMALLER, WRONG, Verdict, right_outcomes
 
 SIGNS = {EQUAL: "=", SMALLER: "s", PASSES: "p", GIVEN_BACK: "b", REFUSED: "r", WRONG: "**WRONG**"}
