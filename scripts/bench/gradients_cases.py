@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 TOTAL = "loss"
+DECLARED = "declared to the Trainer"
 FLOAT_SHARE = 0.003
 """What weights are multiplied by where they are floats below 1: the gradients stay what they are."""
 
@@ -52,6 +53,7 @@ class Misuse:
         from_step: from which step on.
         is_fresh: the model's head is so small that the losses of all batches are about the same.
         weighs_floats: weights are floats below 1.
+        declares: a Trainer is told weights, and which losses couple samples.
         fails_in_optimizer: step, and place among the operators of its update, from 0 to 1, at which memory runs out.
         samples: of a step.
         room: samples that there is memory for.
@@ -63,6 +65,7 @@ class Misuse:
     from_step: int = 0
     is_fresh: bool = False
     weighs_floats: bool = False
+    declares: bool = False
     fails_in_optimizer: tuple[int, float] | None = None
     samples: int = 8
     room: int = 3
@@ -172,7 +175,8 @@ MISUSES = (
     Misuse("the same by numpy", _by_numpy),
     Misuse("in place from the second step", _in_place, from_step=1),
     Misuse("fresh head", is_fresh=True),
-    Misuse("weights below 1", weighs_floats=True),
+    Misuse("weights below 1", weighs_floats=True, declares=True),
+    Misuse(DECLARED, declares=True),
     Misuse("optimizer, first operator", fails_in_optimizer=(0, 0.0)),
     Misuse("optimizer, half of its second update", fails_in_optimizer=(1, 0.5)),
     Misuse("a remainder of 1", samples=3, room=2),
@@ -217,14 +221,14 @@ WAYS = ("engine", "loop", "trainer")
 
 
 def all_cells() -> list[Cell]:
-    """Return every cell; a Trainer finds weights by itself, so that there it is given none."""
+    """Return every cell that can be: the engine measures nothing, and is told all there is to declare, as loops are."""
+    only_loops, only_trainers = ("loop", "trainer"), ("trainer",)
     return [
         Cell(way, loss, model, misuse)
         for misuse in MISUSES
-        for way in WAYS
+        for way in (only_trainers if misuse.name == DECLARED else only_loops if misuse.budget else WAYS)
         for loss in LOSSES
         for model in MODELS
-        if not (misuse.weighs_floats and way == "trainer") and not (misuse.budget and way == "engine")
     ]
 
 

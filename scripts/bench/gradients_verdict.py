@@ -66,8 +66,11 @@ def right_outcomes(cell: Cell) -> tuple[frozenset[str], str]:
         right, why = right | {SMALLER}, "parts are no way out: the same samples come as smaller steps"
         right |= {PASSES} if cell.way == "trainer" else {GIVEN_BACK} if cell.way == "engine" else set()
         if cell.model.needs_two and misuse.samples == 3:
-            right, why = right | {REFUSED}, "a batch of one sample is none that batch norm can train"
-    elif cell.way == "trainer" and cell.loss.weighs == "its own":
+            right, why = (
+                right | {REFUSED},
+                "one sample has no statistics: running ones are taken, which is said, or refused",
+            )
+    elif cell.way == "trainer" and cell.loss.weighs == "its own" and not misuse.declares:
         right |= {SMALLER, PASSES}
         why = "weights that are not declared are found, or the loss is not split without a word"
     return frozenset(right), why
@@ -103,11 +106,11 @@ def _outcome(
     if any(not step.parts for step in steps):
         return WRONG, None, "a step that counts as trained had no gradients"
     if not refusal and is_whole and numbers != list(range(cell.misuse.total_samples)):
-        return (
-            WRONG,
-            None,
-            f"of {cell.misuse.total_samples} samples it trained {len(set(numbers))}, {len(numbers)} times",
-        )
+        times = f"{len(set(numbers))} of {cell.misuse.total_samples} samples, {len(numbers)} times in all"
+        return WRONG, None, f"it trained {times}"
+    if cell.model.needs_two and any(len(part) == 1 for step in steps for part in step.parts):
+        if not any("BatchNorm" in line for line in said):
+            return WRONG, None, "batch norm trained one sample, without a word"
     sizes = [len(step.numbers) for step in steps]
     is_split = any(len(step.parts) > 1 for step in steps)
     error = worst_error(steps, trained_plainly(cell, steps))

@@ -230,11 +230,19 @@ def trained_plainly(cell: Cell, steps: Sequence[Trained], *, by_samples: bool = 
         for part, weight in zip(step.parts, weights, strict=True) if in_parts else [(step.numbers, sum(weights))]:
             batch = _taken(samples, part)
             cell.misuse.prepare(batch, number)
+            _normalise_by_batch(net, by_batch=len(part) > 1)
             (cell.loss.total(net(batch["x"]), batch) * (weight / sum(weights))).backward()
         gradients = gradients_of(net)
         optimizer.step()
         states.append(State(gradients, weights_of(net) - before, rest_of(net)))
     return states
+
+
+def _normalise_by_batch(net: nn.Module, *, by_batch: bool) -> None:
+    """Have batch norm take the statistics of a batch; of one sample there are none, and running ones take their place."""
+    for layer in net.modules():
+        if isinstance(layer, nn.BatchNorm1d):
+            layer.train(by_batch)
 
 
 def worst_error(steps: Sequence[Trained], plain: Sequence[State]) -> float:

@@ -54,6 +54,7 @@ class EngineModel(BaseModel):
         self._objectives = [Objective("train", watch.optimizer, self._terms, not cell.couples)]
 
     def objectives(self) -> Sequence[Objective]:
+        """Return its objective."""
         return self._objectives
 
     def _terms(self, part: MicroBatch) -> LossTerms:
@@ -155,7 +156,12 @@ def _in_trainer(cell: Cell, watch: Watch) -> bool:
         )
         optimizers: tuple[Optimizer, Any] = (watch.optimizer, None)
         trainer = CaseTrainer(
-            model=watch.net, args=arguments, train_dataset=_rows(cell), callbacks=[Noting()], optimizers=optimizers
+            model=watch.net,
+            args=arguments,
+            train_dataset=_rows(cell),
+            callbacks=[Noting()],
+            optimizers=optimizers,
+            **_declared(cell),
         )
         try:
             trainer.train()
@@ -164,6 +170,17 @@ def _in_trainer(cell: Cell, watch: Watch) -> bool:
                 raise MixtureKeptError(f"a checkpoint was written before this error: {error}") from error
             raise
     return True
+
+
+def _declared(cell: Cell) -> dict[str, Any]:
+    """Return what a Trainer is told of the loss: how parts weigh, or that they are no way out."""
+    if not cell.misuse.declares:
+        return {}
+    if cell.loss.couples:
+        return {"splittable": False}
+    own = partial(_weight, cell)
+    is_function = cell.misuse.weighs_floats or cell.loss.weighs == "its own"
+    return {"loss_weighing": own if is_function else cell.loss.weighs}
 
 
 def _weigh_of(cell: Cell) -> Any:
