@@ -108,9 +108,9 @@ def _outcome(
     if not refusal and is_whole and numbers != list(range(cell.misuse.total_samples)):
         times = f"{len(set(numbers))} of {cell.misuse.total_samples} samples, {len(numbers)} times in all"
         return WRONG, None, f"it trained {times}"
-    if cell.model.needs_two and any(len(part) == 1 for step in steps for part in step.parts):
-        if not any("BatchNorm" in line for line in said):
-            return WRONG, None, "batch norm trained one sample, without a word"
+    is_single = cell.model.needs_two and any(len(part) == 1 for step in steps for part in step.parts)
+    if is_single and not any("BatchNorm" in line for line in said):
+        return WRONG, None, "batch norm trained one sample, without a word"
     sizes = [len(step.numbers) for step in steps]
     is_split = any(len(step.parts) > 1 for step in steps)
     error = worst_error(steps, trained_plainly(cell, steps))

@@ -239,7 +239,7 @@ def trained_plainly(cell: Cell, steps: Sequence[Trained], *, by_samples: bool = 
 
 
 def _normalise_by_batch(net: nn.Module, *, by_batch: bool) -> None:
-    """Have batch norm take the statistics of a batch; of one sample there are none, and running ones take their place."""
+    """Have batch norm take the statistics of a batch; one sample has none, and running ones take their place."""
     for layer in net.modules():
         if isinstance(layer, nn.BatchNorm1d):
             layer.train(by_batch)
