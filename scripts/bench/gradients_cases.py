@@ -121,20 +121,21 @@ def _contrastive(rows: Tensor, batch: Mapping[str, Tensor]) -> Tensor:
     return F.cross_entropy(mine @ theirs.T / 0.1, torch.arange(len(mine)))
 
 
-def _samples_of(batch: Mapping[str, Tensor]) -> float:
+def samples_of(batch: Mapping[str, Tensor]) -> float:
+    """Return the samples of a batch."""
     return len(batch["number"])
 
 
 LOSSES = (
-    LossCase("L1", lambda rows, batch: F.l1_loss(rows, batch["values"]), _samples_of),
-    LossCase("Charbonnier", _charbonnier, _samples_of),
-    LossCase("cross entropy", _cross_entropy, _samples_of),
+    LossCase("L1", lambda rows, batch: F.l1_loss(rows, batch["values"]), samples_of),
+    LossCase("Charbonnier", _charbonnier, samples_of),
+    LossCase("cross entropy", _cross_entropy, samples_of),
     LossCase("with class weights", _weighted_entropy, _weight_of_classes, weighs="its own"),
     LossCase("masked MSE", _masked, lambda batch: float(batch["mask"].sum()), weighs="its own"),
-    LossCase("smoothed labels", partial(_cross_entropy, label_smoothing=0.1), _samples_of),
-    LossCase("BCE, pos_weight", _bce, _samples_of),
-    LossCase("total and parts", _total_and_parts, _samples_of),
-    LossCase("contrastive", _contrastive, _samples_of, couples=True),
+    LossCase("smoothed labels", partial(_cross_entropy, label_smoothing=0.1), samples_of),
+    LossCase("BCE, pos_weight", _bce, samples_of),
+    LossCase("total and parts", _total_and_parts, samples_of),
+    LossCase("contrastive", _contrastive, samples_of, couples=True),
     LossCase(
         "tokens",
         partial(_cross_entropy, labels="labels"),
@@ -151,7 +152,6 @@ def _in_place(batch: Mapping[str, Tensor]) -> None:
     else:
         batch["x"].add_(1).remainder_(11)
     batch["values"].sub_(0.5).div_(2.0)
-    batch["classes"].bitwise_xor_(1).clamp_(max=batch["values"].shape[-1] - 1)
 
 
 def _by_data(batch: Mapping[str, Tensor]) -> None:
@@ -159,13 +159,15 @@ def _by_data(batch: Mapping[str, Tensor]) -> None:
 
 
 def _by_numpy(batch: Mapping[str, Tensor]) -> None:
-    values, classes = batch["values"].numpy(), batch["classes"].numpy()
+    x, values = batch["x"].numpy(), batch["values"].numpy()
+    if batch["x"].is_floating_point():
+        x -= 0.5
+        x /= 2.0
+    else:
+        x += 1
+        x %= 11
     values -= 0.5
     values /= 2.0
-    classes ^= 1
-    classes.clip(max=values.shape[-1] - 1, out=classes)
-    if batch["x"].is_floating_point():
-        batch["x"].numpy()[...] -= 0.5
 
 
 MISUSES = (

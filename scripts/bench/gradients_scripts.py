@@ -80,7 +80,7 @@ def script_verdicts(folder: Path, known: dict[str, Verdict], note: Callable[[Ver
 
 def _run(script: Path, key: str, holds: Callable[[str], bool], right: str) -> Verdict:
     start = time.perf_counter()
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([os.environ.get("PYTHONPATH", ""), str(ROOT)])}
     try:
         done = subprocess.run(
             [sys.executable, script.name],

@@ -9,7 +9,7 @@ from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import asdict, dataclass
 
 import torch
-from gradients_cases import Cell
+from gradients_cases import Cell, samples_of
 from gradients_watch import Trained, Watch, trained_plainly, worst_error
 from gradients_ways import MixtureKeptError, TouchedError, train
 
@@ -24,7 +24,7 @@ EQUAL, SMALLER, PASSES, GIVEN_BACK, REFUSED, WRONG = (
     "refused",
     "WRONG",
 )
-DECLARATIONS = ("loss_weighing", "splittable", "coupled", "couples", "no mean over", "BatchNorm")
+DECLARATIONS = ("loss_weighing", "splittable", "coupled", "couples", "no mean over", "minimises something else")
 """One of these is in a warning that says what passes do to a loss."""
 
 
@@ -116,7 +116,8 @@ def _outcome(
     error = worst_error(steps, trained_plainly(cell, steps))
     declared = next((line for line in said if any(word in line for word in DECLARATIONS)), "")
     if is_split and (cell.couples or error > MOST_ERROR):
-        by_passes = worst_error(steps, trained_plainly(cell, steps, by_samples=True))
+        ways = (samples_of, cell.loss.weigh)
+        by_passes = min(worst_error(steps, trained_plainly(cell, steps, weigh)) for weigh in ways)
         if by_passes <= MOST_ERROR and declared:
             return PASSES, by_passes, declared
         return WRONG, error, f"it ran in parts {[len(part) for part in steps[0].parts]}, without a word"

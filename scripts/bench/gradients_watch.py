@@ -210,13 +210,15 @@ def rest_of(net: nn.Module) -> Tensor:
     return torch.cat([torch.zeros(0).double(), *(tensor.detach().double().flatten() for tensor in rest)])
 
 
-def trained_plainly(cell: Cell, steps: Sequence[Trained], *, by_samples: bool = False) -> list[State]:
+def trained_plainly(
+    cell: Cell, steps: Sequence[Trained], weigh_parts: Callable[[Mapping[str, Tensor]], float] | None = None
+) -> list[State]:
     """Train the same samples by a plain loop; return what each step leaves.
 
     Args:
         cell: whose model and loss.
         steps: which samples, in which parts, from which state of the generator.
-        by_samples: run the parts and weigh each by its samples, as loops do that accumulate.
+        weigh_parts: run the parts, and weigh each so; else only where a pass over parts differs by chance.
     """
     samples = cell.model.samples(cell.misuse.total_samples)
     net = cell.net()
@@ -225,8 +227,8 @@ def trained_plainly(cell: Cell, steps: Sequence[Trained], *, by_samples: bool = 
         torch.set_rng_state(step.generator)
         before = weights_of(net)
         optimizer.zero_grad()
-        in_parts = cell.model.follows_parts or by_samples
-        weights = [float(len(part)) if by_samples else cell.loss.weigh(_taken(samples, part)) for part in step.parts]
+        in_parts = cell.model.follows_parts or weigh_parts is not None
+        weights = [(weigh_parts or cell.loss.weigh)(_taken(samples, part)) for part in step.parts]
         for part, weight in zip(step.parts, weights, strict=True) if in_parts else [(step.numbers, sum(weights))]:
             batch = _taken(samples, part)
             cell.misuse.prepare(batch, number)
