@@ -24,8 +24,8 @@ EQUAL, SMALLER, PASSES, GIVEN_BACK, REFUSED, WRONG = (
     "refused",
     "WRONG",
 )
-DECLARATIONS = ("loss_weighing", "splittable", "coupled", "couples", "no mean over", "minimises something else")
-"""One of these is in a warning that says what passes do to a loss."""
+SAYINGS = ("minimises something else", "loss_weighing", "splittable", "coupled", "no mean over")
+"""One of these is in a warning that says what parts do to a loss, the plainest first."""
 
 
 @dataclass(frozen=True)
@@ -114,12 +114,12 @@ def _outcome(
     sizes = [len(step.numbers) for step in steps]
     is_split = any(len(step.parts) > 1 for step in steps)
     error = worst_error(steps, trained_plainly(cell, steps))
-    declared = next((line for line in said if any(word in line for word in DECLARATIONS)), "")
+    told = next((line for word in SAYINGS for line in said if word in line), "")
     if is_split and (cell.couples or error > MOST_ERROR):
         ways = (samples_of, cell.loss.weigh)
         by_passes = min(worst_error(steps, trained_plainly(cell, steps, weigh)) for weigh in ways)
-        if by_passes <= MOST_ERROR and declared:
-            return PASSES, by_passes, declared
+        if by_passes <= MOST_ERROR and told:
+            return PASSES, by_passes, told
         return WRONG, error, f"it ran in parts {[len(part) for part in steps[0].parts]}, without a word"
     if error > MOST_ERROR:
         return WRONG, error, "another update than that of plain PyTorch"
