@@ -26,7 +26,7 @@ pass moves its weights, the plain loop runs the same parts, for a pass over part
 Loops and the engine are told weights and which losses couple samples; a Trainer finds out.
 
 Not among the cells: a batch that is changed behind torch (`.data`, a view of numpy) in a later step, and in no step
-before. Batches are compared by value in the first step; later, torch's own count of changes tells, which these pass by."""
+before. Batches are compared by value in the first step; later torch's count of changes tells, which these pass by."""
 LEGEND = """\
 | sign | outcome |
 |---|---|
