@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 TOTAL = "loss"
-DECLARED = "declared to the Trainer"
+DECLARED, ACCUMULATES = "declared to the Trainer", "the Trainer accumulates"
 FLOAT_SHARE = 0.003
 """What weights are multiplied by where they are floats below 1: the gradients stay what they are."""
 
@@ -55,6 +55,7 @@ class Misuse:
         weighs_floats: weights are floats below 1.
         declares: a Trainer is told weights, and which losses couple samples.
         fails_in_optimizer: step, and place among the operators of its update, from 0 to 1, at which memory runs out.
+        passes: of a step that a Trainer is asked for, as accumulation.
         samples: of a step.
         room: samples that there is memory for.
         budget: memory budget under which plans are predicted and measured before the first step.
@@ -67,6 +68,7 @@ class Misuse:
     weighs_floats: bool = False
     declares: bool = False
     fails_in_optimizer: tuple[int, float] | None = None
+    passes: int = 1
     samples: int = 8
     room: int = 3
     budget: str | None = None
@@ -179,6 +181,7 @@ MISUSES = (
     Misuse("fresh head", is_fresh=True),
     Misuse("weights below 1", weighs_floats=True, declares=True),
     Misuse(DECLARED, declares=True),
+    Misuse(ACCUMULATES, passes=2),
     Misuse("optimizer, first operator", fails_in_optimizer=(0, 0.0)),
     Misuse("optimizer, half of its second update", fails_in_optimizer=(1, 0.5)),
     Misuse("a remainder of 1", samples=3, room=2),
@@ -228,7 +231,7 @@ def all_cells() -> list[Cell]:
     return [
         Cell(way, loss, model, misuse)
         for misuse in MISUSES
-        for way in (only_trainers if misuse.name == DECLARED else only_loops if misuse.budget else WAYS)
+        for way in (only_trainers if misuse.name in (DECLARED, ACCUMULATES) else only_loops if misuse.budget else WAYS)
         for loss in LOSSES
         for model in MODELS
     ]

@@ -140,7 +140,8 @@ def _in_trainer(cell: Cell, watch: Watch) -> bool:
         saves = cell.misuse.fails_in_optimizer is not None
         arguments = MemoryAwareTrainingArguments(
             folder,
-            per_device_train_batch_size=cell.misuse.samples,
+            per_device_train_batch_size=cell.misuse.samples // cell.misuse.passes,
+            gradient_accumulation_steps=cell.misuse.passes,
             num_train_epochs=1,
             max_grad_norm=0,
             lr_scheduler_type="constant",
