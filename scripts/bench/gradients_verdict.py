@@ -37,7 +37,7 @@ class Verdict:
         outcome: one of the words above.
         error: largest relative error of gradients, updates and buffers, against plain PyTorch.
         words: of an error or a warning, or what is wrong.
-        seconds: of the clock.
+        seconds: of CPU.
     """
 
     key: str
@@ -78,7 +78,7 @@ def right_outcomes(cell: Cell) -> tuple[frozenset[str], str]:
 
 def judge(cell: Cell) -> Verdict:
     """Train a cell, and the same by a plain loop."""
-    start = time.perf_counter()
+    start = time.process_time()
     torch.manual_seed(11)
     watch = Watch(cell)
     refusal, is_whole = "", True
@@ -88,14 +88,14 @@ def judge(cell: Cell) -> Verdict:
         except TrainautoError as error:
             refusal = str(error)
         except (MixtureKeptError, TouchedError) as error:
-            return Verdict(cell.key, WRONG, None, str(error), time.perf_counter() - start)
+            return Verdict(cell.key, WRONG, None, str(error), time.process_time() - start)
         except Exception as error:
             words = f"{type(error).__name__} reaches the user: {error}"
-            return Verdict(cell.key, WRONG, None, words[:300], time.perf_counter() - start)
+            return Verdict(cell.key, WRONG, None, words[:300], time.process_time() - start)
     outcome, error, words = _outcome(cell, watch.steps, refusal, said, is_whole=is_whole)
     if outcome != WRONG and outcome not in right_outcomes(cell)[0]:
         outcome, words = WRONG, f"{outcome}, where it should be {' or '.join(sorted(right_outcomes(cell)[0]))}: {words}"
-    return Verdict(cell.key, outcome, error, words[:300], time.perf_counter() - start)
+    return Verdict(cell.key, outcome, error, words[:300], time.process_time() - start)
 
 
 def _outcome(
