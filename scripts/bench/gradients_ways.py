@@ -70,10 +70,11 @@ def _in_engine(cell: Cell, watch: Watch) -> bool:
     model = EngineModel(cell, watch)
     snapshot = StepSnapshot(model.networks.values(), model.device)
     size = cell.misuse.samples
-    waiting = [list(range(start, start + size)) for start in range(0, cell.misuse.total_samples, size)]
+    starts = range(0, cell.misuse.total_samples, size)
+    waiting = [_cut(samples, list(range(start, start + size))) for start in starts]
     while waiting:
-        numbers = waiting.pop(0)
-        leaves = _cut(samples, numbers)
+        leaves = waiting.pop(0)
+        numbers = leaves["number"].tolist()
         plan = Plan.of(batch_size=len(numbers))
         names = tuple(map(str, numbers))
         batch = Batch(leaves, workload, names, numbers[0], plan, plan, workload.shape(leaves))
@@ -93,7 +94,7 @@ def _in_engine(cell: Cell, watch: Watch) -> bool:
         half = len(numbers) // 2
         if cell.model.needs_two and half < 2:
             return False
-        waiting[:0] = [numbers[:half], numbers[half:]]
+        waiting[:0] = [workload.part(leaves, 0, half), workload.part(leaves, half, len(numbers))]
     return True
 
 
