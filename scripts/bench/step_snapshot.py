@@ -3,10 +3,10 @@
     python scripts/bench/step_snapshot.py [--modules 600] [--leaves 100] [--steps 300] [--json FILE]
 
 Networks of so many modules, batches of so many leaves, none of which changes in training: what is measured is the look
-at what might have changed, in steps after the first ones. ``weights`` have no buffer, ``buffers`` one a module, ``frozen``
-a frozen weight besides. ``batch norm`` changes three buffers a module; the copies of those, which any recovery needs, are
-taken off, and so is reading the random generator everywhere. Medians, in microseconds; on a busy machine that of
-``batch norm`` is the noise of its 1,800 copies.
+at what might have changed, in steps after the first ones. ``weights`` have no buffer, ``buffers`` one a module,
+``frozen`` a frozen weight besides. ``batch norm`` changes three buffers a module; the copies of those, which any
+recovery needs, are taken off, and so is reading the random generator everywhere. Medians, in microseconds; on a busy
+machine that of ``batch norm`` is the noise of its 1,800 copies.
 
 Exit code 1 where one of ``weights`` and ``buffers`` is above 200.
 """
