@@ -86,8 +86,7 @@ class ModuleState:
         if not all(map(is_, found, self._found)):
             self._is_suspicious, self._found = True, found
             self._watch()
-        for place in self._copied:
-            self._copies[place] = found[place].detach().clone()
+        self._copies = {place: found[place].detach().clone() for place in self._copied}
         for place in self._left.keys() - self._changing:
             value = found[place]
             if value is not None and can_be_copied(value):
