@@ -112,7 +112,7 @@ def compute_gradients(
 
 
 def _cut(tensors: MicroBatch, batch: Batch, extent: int) -> MicroBatch:
-    """Return samples of a batch no larger than an extent: anew in each attempt, without what the last one has changed."""
+    """Return samples of a batch no larger than an extent, anew in each attempt: cut copies may have changed."""
     return batch.workload.shrink(tensors, batch.shape.extent, extent) if extent < batch.shape.extent else tensors
 
 
