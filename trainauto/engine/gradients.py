@@ -78,16 +78,12 @@ def compute_gradients(
         return failed
     while True:
         try:
-            part = tensors  # cut anew in each attempt: what the one before has changed of cut copies is gone
-            if extent < batch.shape.extent:
-                part = batch.workload.shrink(tensors, batch.shape.extent, extent)
             terms, handed_on, told, means = accumulate_gradients(
-                objective, part, batch, largest, ranks, step_weight, alone, snapshot.next_part
+                objective, _cut(tensors, batch, extent), batch, largest, ranks, step_weight, alone, snapshot.next_part
             )
             without_onednn = begin.without_onednn or onednn.is_left()
             split = MicrobatchSplit(math.ceil(len(batch) / largest), extent, without_onednn)
-            if failures and split.micro_batches > begin.micro_batches:
-                _say_changes(objective, snapshot, split.micro_batches)
+            _say_changes(objective, snapshot, begin, split)
             return Gradients(terms, handed_on, split, tuple(failures), means, told)
         except (RuntimeError, MemoryError) as error:
             if not is_out_of_memory(error):
@@ -95,7 +91,6 @@ def compute_gradients(
             message = allocator_message(error)
         # Outside the handler: the error's traceback holds the tensors of the failed attempt.
         objective.optimizer.zero_grad(set_to_none=True)
-        del part
         if ranks.reduces_in_backward:
             release_memory(device)
             return DoesNotFit(objective.name, largest, message, batch.shape.extent)
@@ -116,10 +111,17 @@ def compute_gradients(
         failures.append(Failure(objective.name, failed_samples, pieces, message, extent, largest, is_cut))
 
 
-def _say_changes(objective: Objective, snapshot: StepSnapshot, pieces: int) -> None:
+def _cut(tensors: MicroBatch, batch: Batch, extent: int) -> MicroBatch:
+    """Return samples of a batch no larger than an extent, anew in each attempt: cut copies may have changed."""
+    return batch.workload.shrink(tensors, batch.shape.extent, extent) if extent < batch.shape.extent else tensors
+
+
+def _say_changes(
+    objective: Objective, snapshot: StepSnapshot, planned: MicrobatchSplit, split: MicrobatchSplit
+) -> None:
     """Say once that what forward passes change has changed with each piece of a batch."""
-    names = snapshot.changing_names
-    if names and not snapshot.said_pieces:
+    pieces = split.micro_batches
+    if pieces > planned.micro_batches and not snapshot.said_pieces and (names := snapshot.changing_names):
         snapshot.said_pieces = True
         more = f" and {len(names) - SHOWN_NAMES} more" if len(names) > SHOWN_NAMES else ""
         logger.warning(
