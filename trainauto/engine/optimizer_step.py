@@ -70,7 +70,7 @@ def stepping(
     Raises:
         OptimizerOutOfMemoryError: memory ran out, and some weights may have changed.
     """
-    marks = _repeatable(lambda: StepMarks.of(optimizer), device)
+    marks = _repeatable(lambda: StepMarks.of(optimizer), device) if steps_as_known(optimizer) else None
     try:
         return step()
     except (RuntimeError, MemoryError) as error:
@@ -78,7 +78,7 @@ def stepping(
             raise
         message = allocator_message(error)
     # Outside the handler: the error's traceback holds the temporaries of the failed attempt.
-    if not marks.put_back(optimizer):
+    if marks is None or not marks.put_back(optimizer):
         raise OptimizerOutOfMemoryError(pass_name, message)
     release_memory(device)
     changed = may_change_form and take_loop_form([optimizer])
@@ -176,7 +176,7 @@ class StepMarks:
 
     @classmethod
     def of(cls, optimizer: Optimizer) -> "StepMarks":
-        """Look at an optimizer that is about to step."""
+        """Look at an optimizer of torch's or transformers' that is about to step."""
         groups, state = [], optimizer.state
         for group in optimizer.param_groups:
             first = next((weight for weight in group["params"] if weight.grad is not None), None)
