@@ -150,7 +150,7 @@ class MemorySession:
     def _start(self, checkpoint: str | None, undone: Undone | None) -> None:
         automations = [self.automation, *self.watchers.automations]
         self.training = run = build_training(self._trainer, self.data, self.loss, automations, self._budget_bytes)
-        run.snapshot.on_restore = self._trainer.forget_attempt
+        run.snapshot.on_restore = self._forget_attempt
         run.last_resort = self._trainer.own_last_resort(run, self._redraw) or run.last_resort
         run.leaves_out_non_finite = self.watchers.go_back
         if self.watchers.go_back:
@@ -179,6 +179,10 @@ class MemorySession:
             if self.data.steps_may_change:
                 warn_of_few_steps(run, self.samples_to_train, given, option)
 
+    def _forget_attempt(self) -> None:
+        self.loss.forget_parts()
+        self._trainer.forget_attempt()
+
     def _reordered(self, run: Training, undone: Undone) -> Rollback:
         """Have the samples come in another order from here on, and the checkpoint know of it, for a later resume."""
         made = reordered(run, undone.before, undone.rollbacks, undone.reason)
@@ -203,7 +207,7 @@ class MemorySession:
         while True:
             self.loss.step_items = items
             try:
-                pending = begin(run, inputs.batch, seconds)
+                pending = begin(run, inputs.batch, self.loss, seconds)
             except NothingFitsError:
                 self.batches.untrained = None  # it went back to the loader
                 raise

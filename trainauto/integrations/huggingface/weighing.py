@@ -1,0 +1,358 @@
+"""How the losses of parts make up that of a batch: found out by a few forward passes before the first step."""
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Self
+
+import torch
+from torch import Tensor, nn
+
+from trainauto.engine.snapshot import StepSnapshot
+from trainauto.integrations.huggingface.divisors import divisor_of
+from trainauto.integrations.huggingface.loss import TrainerLoss, Weighing, has_counted_labels
+from trainauto.integrations.map_samples import MapSamples
+from trainauto.integrations.samples import NestedSamples
+from trainauto.integrations.structure import Structure
+from trainauto.memory.monitor.oom import is_out_of_memory
+
+TOLERANCE = 0.05
+"""How far a weighted sum over parts may lie from the loss of the whole: auxiliary losses couple samples a little, and
+the wrong weights are off by more where losses differ."""
+
+SIGNIFICANT = 1e-3
+"""Differences between two ways of weighting below this say nothing: half precision does not agree to the last bit."""
+
+TELLING = 0.05
+"""How far losses of parts lie apart, as a share of the whole's, where they tell what parts weigh to some per cent."""
+
+SHARE = 0.2
+"""How far a weighted sum may be off where losses tell, as a share of how far they lie apart: the wrong weights are."""
+
+TINY = 1e-12
+
+FACTORS = (1.0, 4.0, 16.0)
+"""By what weights are multiplied where losses agree, as those of a fresh head do: first by as little as will do."""
+
+LOOKED_AT = 4
+"""Samples by which is found out how losses of parts make up that of the whole."""
+
+MOST_SEARCHED = 64
+"""Samples among which those with other labels are looked for: each is read before the first step."""
+
+DECLARE = "Say how parts of a batch are weighted: loss_weighing= or splittable= of the Trainer (docs/huggingface.md)."
+
+
+@dataclass(frozen=True)
+class Found:
+    """How the losses of parts make up that of a batch.
+
+    Attributes:
+        weighing: how.
+        by_labels: whether the loss of a batch is a mean over its labels rather than over its samples.
+        doubt: what is not sure, in words; empty where nothing is.
+    """
+
+    weighing: Weighing
+    by_labels: bool = False
+    doubt: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as plain values."""
+        return {**vars(self), "weighing": self.weighing.name}
+
+    @classmethod
+    def from_dict(cls, state: Mapping[str, Any]) -> Self:
+        """Take back :meth:`to_dict`."""
+        return cls(Weighing[state["weighing"]], bool(state["by_labels"]), str(state["doubt"]))
+
+
+@dataclass(frozen=True)
+class Cut:
+    """A batch and two parts of it.
+
+    Attributes:
+        losses: of the batch and of its parts, as means.
+        sums: the same where the loss is divided by the labels of the batch; empty where that cannot be asked for.
+        weights: what each part weighs, by the way of weighing; only those ways that can be told.
+    """
+
+    losses: tuple[float, float, float]
+    sums: tuple[float, ...]
+    weights: Mapping[Weighing, tuple[float, float]]
+
+    @property
+    def apart(self) -> float:
+        """How far the losses of the parts lie apart, as a share of the largest."""
+        _, first, second = self.losses
+        return abs(first - second) / self._size
+
+    def errors(self) -> dict[Weighing, float]:
+        """Return how far each way of weighing is off, as a share of the loss."""
+        whole, *parts = self.losses
+        found = {way: abs(_mean(parts, weights) - whole) / self._size for way, weights in self.weights.items()}
+        if self.sums:
+            total, *sums = self.sums
+            found = {Weighing.SUM: abs(sum(sums) - total) / max(*map(abs, self.sums), TINY), **found}
+        return found
+
+    @property
+    def _size(self) -> float:
+        return max(*map(abs, self.losses), TINY)
+
+
+def telling_samples(loss: TrainerLoss, samples: MapSamples, structure: Structure) -> Mapping[str, Any]:
+    """Return a batch of some of the first samples, whose labels differ: in how many count, and in what they are.
+
+    A mean over no labels is not a number, and samples that weigh alike tell nothing of what others do.
+    """
+    first = list(range(min(len(samples), LOOKED_AT)))
+    if not has_counted_labels(structure.rebuild(samples.some(first))):
+        return samples.some(first)
+    kinds: dict[Any, int] = {}
+    alike: list[int] = []
+    for index in range(min(len(samples), MOST_SEARCHED)):
+        kind = _kind_of(loss, structure.rebuild(samples.some([index])))
+        if kind is not None and kinds.setdefault(kind, index) != index:
+            alike.append(index)
+        if len(kinds) == LOOKED_AT:
+            break
+    chosen = [*kinds.values(), *alike][:LOOKED_AT]
+    return samples.some(chosen or first)
+
+
+def _kind_of(loss: TrainerLoss, batch: Any) -> tuple[int, int] | None:
+    """Return what a sample's labels are told apart by, how many and which; ``None`` where none of them counts."""
+    count, labels = loss.labels_in(batch), batch["labels"]
+    return (count, int(labels) if labels.numel() == 1 else 0) if count else None
+
+
+def learn_weighing(
+    loss: TrainerLoss, module: nn.Module, workload: NestedSamples, structure: Structure, leaves: Mapping[str, Any]
+) -> Found:
+    """Find out how the losses of parts make up that of the whole, by a few forward passes.
+
+    What a loss does with its labels, and with ``num_items_in_batch``, cannot be seen from outside. Losses of a model
+    that has learned nothing agree, whatever they are means over: its weights are disturbed for some of the passes.
+
+    Args:
+        loss: of the Trainer.
+        module: its model; weights, modes, buffers and random generators are as before.
+        workload: divides batches.
+        structure: puts them together.
+        leaves: of some samples, on the device.
+    """
+    if workload.template.samples_of(leaves) < 2:
+        return _taken_for_granted(loss, structure.rebuild(leaves), "there is one sample")
+    was_training = module.training
+    snapshot = StepSnapshot([module], next(module.parameters()).device)
+    snapshot.take()
+    module.eval()  # dropout would hide what is to be seen
+    comparison = _Comparison(loss, module, workload, structure, leaves, snapshot.restore)
+    try:
+        for reads in (True, False):  # to read what losses are divided by takes the memory of gradients
+            try:
+                with torch.set_grad_enabled(reads):
+                    return comparison.result()
+            except (RuntimeError, MemoryError) as error:
+                if not is_out_of_memory(error):
+                    raise
+        return _taken_for_granted(loss, structure.rebuild(leaves), "memory ran out while losses were compared")
+    finally:
+        module.train(was_training)
+        snapshot.restore()
+
+
+class _Comparison:
+    """Losses of some samples, as a whole and in parts."""
+
+    def __init__(
+        self,
+        loss: TrainerLoss,
+        module: nn.Module,
+        workload: NestedSamples,
+        structure: Structure,
+        leaves: Mapping[str, Any],
+        restore: Callable[[], None],
+    ) -> None:
+        self._loss, self._module, self._restore = loss, module, restore
+        self._samples = workload.template.samples_of(leaves)
+        self._workload, self._structure, self._leaves = workload, structure, leaves
+        self._items = loss.items_here(self._batch())
+
+    def _batch(self) -> Any:
+        return self._part(0, self._samples)
+
+    def _part(self, start: int, stop: int) -> Any:
+        return self._structure.rebuild(self._workload.part(self._leaves, start, stop))
+
+    def result(self) -> Found:
+        """Compare losses of the model as it is; where these agree, of one whose weights are disturbed."""
+        whole, again = self._value(self._batch(), None)[0], self._value(self._batch(), None)[0]
+        if abs(whole - again) > SIGNIFICANT * abs(whole):
+            return self._of_noisy()
+        cuts = self._cuts()
+        if _is_sum(cuts):
+            return Found(Weighing.SUM, by_labels=True)
+        for factor in FACTORS:
+            if _tells(cuts):
+                break
+            with _disturbed(self._module, factor) as is_disturbed:
+                cuts += self._cuts() if is_disturbed else []
+        if not cuts:
+            return _taken_for_granted(self._loss, self._batch(), "no loss was a finite number")
+        return _judged(cuts)
+
+    def _cuts(self) -> list[Cut]:
+        """Return what is found with the first, and with the last sample as a part of its own; no finite one is none."""
+        places = sorted({1, self._samples - 1})
+        whole = self._measured(0, self._samples)
+        cuts = [
+            _cut(whole, self._measured(0, place), self._measured(place, self._samples), (place, self._samples - place))
+            for place in places
+        ]
+        return [cut for cut in cuts if all(map(math.isfinite, cut.losses))]
+
+    def _measured(self, start: int, stop: int) -> "_Measured":
+        batch = self._part(start, stop)
+        mean, divisor = self._value(batch, None)
+        total = None
+        if self._items is not None:
+            with torch.no_grad():
+                total = self._value(self._part(start, stop), self._items)[0]
+        labels = self._loss.labels_in(batch) if has_counted_labels(batch) else None
+        return _Measured(mean, total, divisor, labels)
+
+    def _value(self, batch: Any, items: Any) -> tuple[float, float | None]:
+        """Return the loss of a batch, and what it is divided by, where that can be read."""
+        value = self._loss.of(self._module, batch, items)
+        return float(value), divisor_of(value)
+
+    def _of_noisy(self) -> Found:
+        """Return the weighing of a loss that draws noise: parts drawn anew cannot be compared with the whole.
+
+        Whether it divides by ``num_items_in_batch`` shows with the same noise twice; what else it is divided by must
+        add up. Where neither shows, each sample counts as much.
+        """
+        if self._items is not None:
+            values = []
+            for given in (self._items, self._items * 2):
+                self._restore()
+                values.append(self._value(self._batch(), given)[0])
+            if abs(values[0] - 2 * values[1]) <= TOLERANCE * abs(values[0]):
+                return Found(Weighing.SUM, by_labels=True)
+        divisors = [self._value(self._part(*cut), None)[1] for cut in [(0, self._samples), (0, 1), (1, self._samples)]]
+        whole, *parts = (math.nan if divisor is None else divisor for divisor in divisors)
+        if math.isclose(sum(parts), whole, rel_tol=SIGNIFICANT):
+            return Found(Weighing.DIVISOR, by_labels=_counts_labels(self._loss, self._batch(), whole))
+        doubt = "the loss draws noise, so that its parts cannot be compared with the whole: they weigh by their samples"
+        return Found(Weighing.SAMPLES, doubt=doubt)
+
+
+def _counts_labels(loss: TrainerLoss, batch: Any, divisor: float) -> bool:
+    return has_counted_labels(batch) and loss.labels_in(batch) == divisor
+
+
+@dataclass(frozen=True)
+class _Measured:
+    """Of a batch: its loss, that with the labels of the whole, what it is divided by, its labels."""
+
+    mean: float
+    total: float | None
+    divisor: float | None
+    labels: int | None
+
+
+def _cut(whole: _Measured, first: _Measured, second: _Measured, samples: tuple[int, int]) -> Cut:
+    all_of = (whole, first, second)
+    weights: dict[Weighing, tuple[float, float]] = {}
+    if whole.divisor is not None and first.divisor is not None and second.divisor is not None:
+        weights[Weighing.DIVISOR] = first.divisor, second.divisor
+    if first.labels is not None and second.labels is not None:
+        weights[Weighing.ITEMS] = first.labels, second.labels
+    weights[Weighing.SAMPLES] = samples
+    sums = tuple(one.total for one in all_of if one.total is not None)
+    return Cut((whole.mean, first.mean, second.mean), sums, weights)
+
+
+def _is_sum(cuts: Sequence[Cut]) -> bool:
+    return bool(cuts) and all(cut.errors().get(Weighing.SUM, 1.0) <= SIGNIFICANT for cut in cuts)
+
+
+def _tells(cuts: Sequence[Cut]) -> bool:
+    """Say whether losses of parts differ enough, in some cut, to say what they weigh."""
+    return any(cut.apart >= TELLING for cut in cuts)
+
+
+def _judged(cuts: Sequence[Cut]) -> Found:
+    """Return the way of weighing that is least off, and what is to be said of it."""
+    ways = [way for way in cuts[0].errors() if all(way in cut.errors() for cut in cuts)]
+    worst = {way: max(cut.errors()[way] for cut in cuts) for way in ways}
+    worst = {way: error for way, error in worst.items() if math.isfinite(error)}
+    least = min(worst.values(), default=math.inf)
+    is_off = any(min(cut.errors().values()) > SHARE * cut.apart for cut in cuts if cut.apart >= TELLING)
+    if is_off or not least <= TOLERANCE:
+        return Found(
+            Weighing.COUPLED,
+            doubt="no weights that can be found make the losses of parts that of a batch: either samples are compared "
+            f"with each other, or they have weights that cannot be seen. {DECLARE}",
+        )
+    weighing = next(way for way, error in worst.items() if error <= least + SIGNIFICANT)
+    by_labels = worst.get(Weighing.ITEMS, math.inf) <= worst[Weighing.SAMPLES] or weighing is Weighing.SUM
+    doubt = ""
+    if least > SIGNIFICANT:
+        doubt = (
+            f"the loss of a batch differs by {least:.1%} from what its parts make up: a term of it is no mean over "
+            f"them (an auxiliary loss?). {DECLARE}"
+        )
+    elif weighing is not Weighing.DIVISOR and not _tells(cuts):
+        doubt = f"nothing tells for sure what parts of a batch weigh, since their losses agree. {DECLARE}"
+    return Found(weighing, by_labels, doubt)
+
+
+@contextmanager
+def _disturbed(module: nn.Module, factor: float) -> Iterator[bool]:
+    """Have a model give other outputs for other samples; say whether there was memory for a copy of its weights.
+
+    Those it trains get noise of the size that layers begin with, and are multiplied.
+    """
+    weights = [weight for weight in module.parameters() if weight.requires_grad and weight.ndim > 1]
+    kept: list[Tensor] = []
+    try:
+        kept += [weight.detach().clone() for weight in weights]
+        generator = torch.Generator(weights[0].device).manual_seed(0) if weights else None
+        with torch.no_grad():
+            for weight in weights:
+                size = (weight.shape[0] / weight.numel()) ** 0.5
+                weight.add_(torch.empty_like(weight).normal_(0, size, generator=generator)).mul_(factor)
+    except (RuntimeError, MemoryError) as error:
+        if not is_out_of_memory(error):
+            raise
+        _put_back(weights, kept)
+        yield False
+        return
+    try:
+        yield True
+    finally:
+        _put_back(weights, kept)
+
+
+def _put_back(weights: Sequence[Tensor], kept: Sequence[Tensor]) -> None:
+    with torch.no_grad():
+        for weight, copy in zip(weights, kept, strict=False):
+            weight.copy_(copy)
+
+
+def _mean(values: Sequence[float], weights: Sequence[float]) -> float:
+    """Return a weighted mean; what weighs nothing may be no number."""
+    terms = (value * weight for value, weight in zip(values, weights, strict=True) if weight)
+    total = sum(weights)
+    return sum(terms) / total if total else math.nan
+
+
+def _taken_for_granted(loss: TrainerLoss, batch: Any, why: str) -> Found:
+    """Return what the Trainer itself takes for granted, where nothing could be compared."""
+    takes_items = loss.items_here(batch) is not None
+    weighing = Weighing.SUM if takes_items else Weighing.SAMPLES
+    return Found(weighing, takes_items, f"{why}: what parts of a batch weigh is not known. {DECLARE}")
