@@ -28,7 +28,12 @@ def divisor_of(loss: Tensor) -> float | None:
         ``None`` where nothing is divided, where terms are divided by different things, and where the divisor has
         gradients of its own. A term that is not divided is passed over, as that of weights is (weight decay).
     """
-    return _divisor(loss.grad_fn) if loss.grad_fn is not None else None
+    if loss.grad_fn is None:
+        return None
+    by = _divisor(loss.grad_fn)
+    # Masks that let nothing through are divided by a floor (clamp), which they do not weigh.
+    is_masked = by is not None and loss.grad_fn.name().startswith("DivBackward") and float(loss.detach()) == 0
+    return 0.0 if is_masked else by
 
 
 def _divisor(node: Any) -> float | None:

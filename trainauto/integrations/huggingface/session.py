@@ -23,8 +23,9 @@ from trainauto.integrations.huggingface.checkpoints import (
     renew_state,
     write_state,
 )
+from trainauto.integrations.huggingface.coupled_passes import CoupledPasses
 from trainauto.integrations.huggingface.descriptions import config_of, curves_every, figures_of, options_of, summary_of
-from trainauto.integrations.huggingface.loss import TrainerLoss
+from trainauto.integrations.huggingface.loss import TrainerLoss, Weighing
 from trainauto.integrations.huggingface.rollback import Undone, check_that_it_saves
 from trainauto.integrations.huggingface.session_state import load_state, state_of
 from trainauto.integrations.huggingface.start_up import (
@@ -79,6 +80,7 @@ class MemorySession:
         self.decisions: list[Decision] = []
         self.record: StepRecord | None = None
         self.training: Training | None = None
+        self.passes = CoupledPasses()
         self.progress = Progress()
         args = trainer.args
         step_samples = data.step_samples * args.world_size if data.step_samples else None
@@ -150,6 +152,7 @@ class MemorySession:
     def _start(self, checkpoint: str | None, undone: Undone | None) -> None:
         automations = [self.automation, *self.watchers.automations]
         self.training = run = build_training(self._trainer, self.data, self.loss, automations, self._budget_bytes)
+        self.passes = CoupledPasses.of(run, self.data.growth.plan, is_loss=self.loss.weighing is Weighing.COUPLED)
         run.snapshot.on_restore = self._forget_attempt
         run.last_resort = self._trainer.own_last_resort(run, self._redraw) or run.last_resort
         run.leaves_out_non_finite = self.watchers.go_back
@@ -205,6 +208,7 @@ class MemorySession:
         run = self.running
         seconds = self.batches.seconds
         while True:
+            self.passes.see(inputs.batch.plan)
             self.loss.step_items = items
             try:
                 pending = begin(run, inputs.batch, self.loss, seconds)

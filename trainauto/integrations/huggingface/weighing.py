@@ -38,6 +38,9 @@ FACTORS = (1.0, 4.0, 16.0)
 LOOKED_AT = 4
 """Samples by which is found out how losses of parts make up that of the whole."""
 
+REPEATS = 3
+"""How often one batch is run: a loss that draws noise may come out alike twice."""
+
 MOST_SEARCHED = 64
 """Samples among which those with other labels are looked for: each is read before the first step."""
 
@@ -86,7 +89,16 @@ class Cut:
     def apart(self) -> float:
         """How far the losses of the parts lie apart, as a share of the largest."""
         _, first, second = self.losses
-        return abs(first - second) / self._size
+        return abs(first - second) / self._size if math.isfinite(first) and math.isfinite(second) else 0.0
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether losses are finite numbers; that of a part which weighs nothing need not be."""
+        whole, *parts = self.losses
+        is_weightless = [any(not weights[part] for weights in self.weights.values()) for part in (0, 1)]
+        return math.isfinite(whole) and all(
+            math.isfinite(loss) or nothing for loss, nothing in zip(parts, is_weightless, strict=True)
+        )
 
     def errors(self) -> dict[Weighing, float]:
         """Return how far each way of weighing is off, as a share of the loss."""
@@ -95,11 +107,11 @@ class Cut:
         if self.sums:
             total, *sums = self.sums
             found = {Weighing.SUM: abs(sum(sums) - total) / max(*map(abs, self.sums), TINY), **found}
-        return found
+        return {way: error if math.isfinite(error) else math.inf for way, error in found.items()}
 
     @property
     def _size(self) -> float:
-        return max(*map(abs, self.losses), TINY)
+        return max(*(abs(loss) for loss in self.losses if math.isfinite(loss)), TINY, TINY)
 
 
 def telling_samples(loss: TrainerLoss, samples: MapSamples, structure: Structure) -> Mapping[str, Any]:
@@ -144,7 +156,7 @@ def learn_weighing(
         leaves: of some samples, on the device.
     """
     if workload.template.samples_of(leaves) < 2:
-        return _taken_for_granted(loss, structure.rebuild(leaves), "there is one sample")
+        return _taken_for_granted(loss, structure.rebuild(leaves), "there is one sample only")
     was_training = module.training
     snapshot = StepSnapshot([module], next(module.parameters()).device)
     snapshot.take()
@@ -189,8 +201,8 @@ class _Comparison:
 
     def result(self) -> Found:
         """Compare losses of the model as it is; where these agree, of one whose weights are disturbed."""
-        whole, again = self._value(self._batch(), None)[0], self._value(self._batch(), None)[0]
-        if abs(whole - again) > SIGNIFICANT * abs(whole):
+        same = [self._value(self._batch(), None)[0] for _ in range(REPEATS)]
+        if max(same) - min(same) > SIGNIFICANT * max(map(abs, same)):
             return self._of_noisy()
         cuts = self._cuts()
         if _is_sum(cuts):
@@ -205,14 +217,14 @@ class _Comparison:
         return _judged(cuts)
 
     def _cuts(self) -> list[Cut]:
-        """Return what is found with the first, and with the last sample as a part of its own; no finite one is none."""
-        places = sorted({1, self._samples - 1})
+        """Return what is found where batches are cut behind the first sample, in the middle, and before the last."""
+        places = sorted({1, self._samples // 2, self._samples - 1})
         whole = self._measured(0, self._samples)
         cuts = [
             _cut(whole, self._measured(0, place), self._measured(place, self._samples), (place, self._samples - place))
             for place in places
         ]
-        return [cut for cut in cuts if all(map(math.isfinite, cut.losses))]
+        return [cut for cut in cuts if cut.is_usable]
 
     def _measured(self, start: int, stop: int) -> "_Measured":
         batch = self._part(start, stop)
@@ -227,7 +239,7 @@ class _Comparison:
     def _value(self, batch: Any, items: Any) -> tuple[float, float | None]:
         """Return the loss of a batch, and what it is divided by, where that can be read."""
         value = self._loss.of(self._module, batch, items)
-        return float(value), divisor_of(value)
+        return float(value.detach()), divisor_of(value)
 
     def _of_noisy(self) -> Found:
         """Return the weighing of a loss that draws noise: parts drawn anew cannot be compared with the whole.
@@ -289,8 +301,7 @@ def _judged(cuts: Sequence[Cut]) -> Found:
     """Return the way of weighing that is least off, and what is to be said of it."""
     ways = [way for way in cuts[0].errors() if all(way in cut.errors() for cut in cuts)]
     worst = {way: max(cut.errors()[way] for cut in cuts) for way in ways}
-    worst = {way: error for way, error in worst.items() if math.isfinite(error)}
-    least = min(worst.values(), default=math.inf)
+    least = min(worst.values())
     is_off = any(min(cut.errors().values()) > SHARE * cut.apart for cut in cuts if cut.apart >= TELLING)
     if is_off or not least <= TOLERANCE:
         return Found(
@@ -299,7 +310,7 @@ def _judged(cuts: Sequence[Cut]) -> Found:
             f"with each other, or they have weights that cannot be seen. {DECLARE}",
         )
     weighing = next(way for way, error in worst.items() if error <= least + SIGNIFICANT)
-    by_labels = worst.get(Weighing.ITEMS, math.inf) <= worst[Weighing.SAMPLES] or weighing is Weighing.SUM
+    by_labels = weighing is Weighing.SUM or worst.get(Weighing.ITEMS, math.inf) <= worst[Weighing.SAMPLES]
     doubt = ""
     if least > SIGNIFICANT:
         doubt = (
