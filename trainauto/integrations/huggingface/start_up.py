@@ -22,10 +22,11 @@ from trainauto.engine.probe import measure
 from trainauto.engine.training import Training
 from trainauto.engine.warmup import put_limit_in_force
 from trainauto.integrations.huggingface.arguments import own_argument
+from trainauto.integrations.huggingface.cuts import Found
 from trainauto.integrations.huggingface.directions import Directions
 from trainauto.integrations.huggingface.loss import NAMES, TrainerLoss, Weighing, declared_weighing
 from trainauto.integrations.huggingface.train_data import TrainData
-from trainauto.integrations.huggingface.weighing import Found, learn_weighing, telling_samples
+from trainauto.integrations.huggingface.weighing import learn_weighing, telling_samples
 from trainauto.integrations.loop_forecast import predict_from_small_steps, predict_from_traces
 from trainauto.integrations.loop_model import LoopModel, ModelObjective
 from trainauto.integrations.loop_parts import warn_of_environment

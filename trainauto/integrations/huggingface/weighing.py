@@ -1,15 +1,17 @@
 """How the losses of parts make up that of a batch: found out by a few forward passes before the first step."""
 
+import logging
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from trainauto.engine.snapshot import StepSnapshot
+from trainauto.integrations.huggingface.cuts import DECLARE, SIGNIFICANT, TOLERANCE, Cut, Found, is_sum, judged, tells
+from trainauto.integrations.huggingface.disturbed import FACTORS, disturbed
 from trainauto.integrations.huggingface.divisors import divisor_of
 from trainauto.integrations.huggingface.loss import TrainerLoss, Weighing, has_counted_labels
 from trainauto.integrations.map_samples import MapSamples
@@ -17,23 +19,7 @@ from trainauto.integrations.samples import NestedSamples
 from trainauto.integrations.structure import Structure
 from trainauto.memory.monitor.oom import is_out_of_memory
 
-TOLERANCE = 0.05
-"""How far a weighted sum over parts may lie from the loss of the whole: auxiliary losses couple samples a little, and
-the wrong weights are off by more where losses differ."""
-
-SIGNIFICANT = 1e-3
-"""Differences between two ways of weighting below this say nothing: half precision does not agree to the last bit."""
-
-TELLING = 0.05
-"""How far losses of parts lie apart, as a share of the whole's, where they tell what parts weigh to some per cent."""
-
-SHARE = 0.2
-"""How far a weighted sum may be off where losses tell, as a share of how far they lie apart: the wrong weights are."""
-
-TINY = 1e-12
-
-FACTORS = (1.0, 4.0, 16.0)
-"""By what weights are multiplied where losses agree, as those of a fresh head do: first by as little as will do."""
+logger = logging.getLogger(__name__)
 
 LOOKED_AT = 4
 """Samples by which is found out how losses of parts make up that of the whole."""
@@ -43,75 +29,6 @@ REPEATS = 3
 
 MOST_SEARCHED = 64
 """Samples among which those with other labels are looked for: each is read before the first step."""
-
-DECLARE = "Say how parts of a batch are weighted: loss_weighing= or splittable= of the Trainer (docs/huggingface.md)."
-
-
-@dataclass(frozen=True)
-class Found:
-    """How the losses of parts make up that of a batch.
-
-    Attributes:
-        weighing: how.
-        by_labels: whether the loss of a batch is a mean over its labels rather than over its samples.
-        doubt: what is not sure, in words; empty where nothing is.
-    """
-
-    weighing: Weighing
-    by_labels: bool = False
-    doubt: str = ""
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return it as plain values."""
-        return {**vars(self), "weighing": self.weighing.name}
-
-    @classmethod
-    def from_dict(cls, state: Mapping[str, Any]) -> Self:
-        """Take back :meth:`to_dict`."""
-        return cls(Weighing[state["weighing"]], bool(state["by_labels"]), str(state["doubt"]))
-
-
-@dataclass(frozen=True)
-class Cut:
-    """A batch and two parts of it.
-
-    Attributes:
-        losses: of the batch and of its parts, as means.
-        sums: the same where the loss is divided by the labels of the batch; empty where that cannot be asked for.
-        weights: what each part weighs, by the way of weighing; only those ways that can be told.
-    """
-
-    losses: tuple[float, float, float]
-    sums: tuple[float, ...]
-    weights: Mapping[Weighing, tuple[float, float]]
-
-    @property
-    def apart(self) -> float:
-        """How far the losses of the parts lie apart, as a share of the largest."""
-        _, first, second = self.losses
-        return abs(first - second) / self._size if math.isfinite(first) and math.isfinite(second) else 0.0
-
-    @property
-    def is_usable(self) -> bool:
-        """Whether losses are finite numbers; that of a part which weighs nothing need not be."""
-        whole, *parts = self.losses
-        is_weightless = [any(not weights[part] for weights in self.weights.values()) for part in (0, 1)]
-        return math.isfinite(whole) and all(
-            math.isfinite(loss) or nothing for loss, nothing in zip(parts, is_weightless, strict=True)
-        )
-
-    def errors(self) -> dict[Weighing, float]:
-        """Return how far each way of weighing is off, as a share of the loss."""
-        whole, *parts = self.losses
-        found = {way: abs(_mean(parts, weights) - whole) / self._size for way, weights in self.weights.items()}
-        if self.sums:
-            total, *sums = self.sums
-            found = {Weighing.SUM: abs(sum(sums) - total) / max(*map(abs, self.sums), TINY), **found}
-        return {way: error if math.isfinite(error) else math.inf for way, error in found.items()}
-
-    @property
-    def _size(self) -> float:
-        return max(*(abs(loss) for loss in self.losses if math.isfinite(loss)), TINY, TINY)
 
 
 def telling_samples(loss: TrainerLoss, samples: MapSamples, structure: Structure) -> Mapping[str, Any]:
@@ -205,16 +122,26 @@ class _Comparison:
         if max(same) - min(same) > SIGNIFICANT * max(map(abs, same)):
             return self._of_noisy()
         cuts = self._cuts()
-        if _is_sum(cuts):
+        if is_sum(cuts):
             return Found(Weighing.SUM, by_labels=True)
         for factor in FACTORS:
-            if _tells(cuts):
+            if tells(cuts):
                 break
-            with _disturbed(self._module, factor) as is_disturbed:
-                cuts += self._cuts() if is_disturbed else []
+            with disturbed(self._module, factor) as is_disturbed:
+                cuts += self._cuts_of_disturbed() if is_disturbed else []
         if not cuts:
             return _taken_for_granted(self._loss, self._batch(), "no loss was a finite number")
-        return _judged(cuts)
+        return judged(cuts)
+
+    def _cuts_of_disturbed(self) -> list[Cut]:
+        """Return what is found; nothing where the loss refuses what a disturbed model gives."""
+        try:
+            return self._cuts()
+        except (ArithmeticError, AssertionError, LookupError, RuntimeError, ValueError) as error:
+            if is_out_of_memory(error):
+                raise
+            logger.debug("the loss of a disturbed model: %s", error)
+            return []
 
     def _cuts(self) -> list[Cut]:
         """Return what is found where batches are cut behind the first sample, in the middle, and before the last."""
@@ -286,80 +213,6 @@ def _cut(whole: _Measured, first: _Measured, second: _Measured, samples: tuple[i
     weights[Weighing.SAMPLES] = samples
     sums = tuple(one.total for one in all_of if one.total is not None)
     return Cut((whole.mean, first.mean, second.mean), sums, weights)
-
-
-def _is_sum(cuts: Sequence[Cut]) -> bool:
-    return bool(cuts) and all(cut.errors().get(Weighing.SUM, 1.0) <= SIGNIFICANT for cut in cuts)
-
-
-def _tells(cuts: Sequence[Cut]) -> bool:
-    """Say whether losses of parts differ enough, in some cut, to say what they weigh."""
-    return any(cut.apart >= TELLING for cut in cuts)
-
-
-def _judged(cuts: Sequence[Cut]) -> Found:
-    """Return the way of weighing that is least off, and what is to be said of it."""
-    ways = [way for way in cuts[0].errors() if all(way in cut.errors() for cut in cuts)]
-    worst = {way: max(cut.errors()[way] for cut in cuts) for way in ways}
-    least = min(worst.values())
-    is_off = any(min(cut.errors().values()) > SHARE * cut.apart for cut in cuts if cut.apart >= TELLING)
-    if is_off or not least <= TOLERANCE:
-        return Found(
-            Weighing.COUPLED,
-            doubt="no weights that can be found make the losses of parts that of a batch: either samples are compared "
-            f"with each other, or they have weights that cannot be seen. {DECLARE}",
-        )
-    weighing = next(way for way, error in worst.items() if error <= least + SIGNIFICANT)
-    by_labels = weighing is Weighing.SUM or worst.get(Weighing.ITEMS, math.inf) <= worst[Weighing.SAMPLES]
-    doubt = ""
-    if least > SIGNIFICANT:
-        doubt = (
-            f"the loss of a batch differs by {least:.1%} from what its parts make up: a term of it is no mean over "
-            f"them (an auxiliary loss?). {DECLARE}"
-        )
-    elif weighing is not Weighing.DIVISOR and not _tells(cuts):
-        doubt = f"nothing tells for sure what parts of a batch weigh, since their losses agree. {DECLARE}"
-    return Found(weighing, by_labels, doubt)
-
-
-@contextmanager
-def _disturbed(module: nn.Module, factor: float) -> Iterator[bool]:
-    """Have a model give other outputs for other samples; say whether there was memory for a copy of its weights.
-
-    Those it trains get noise of the size that layers begin with, and are multiplied.
-    """
-    weights = [weight for weight in module.parameters() if weight.requires_grad and weight.ndim > 1]
-    kept: list[Tensor] = []
-    try:
-        kept += [weight.detach().clone() for weight in weights]
-        generator = torch.Generator(weights[0].device).manual_seed(0) if weights else None
-        with torch.no_grad():
-            for weight in weights:
-                size = (weight.shape[0] / weight.numel()) ** 0.5
-                weight.add_(torch.empty_like(weight).normal_(0, size, generator=generator)).mul_(factor)
-    except (RuntimeError, MemoryError) as error:
-        if not is_out_of_memory(error):
-            raise
-        _put_back(weights, kept)
-        yield False
-        return
-    try:
-        yield True
-    finally:
-        _put_back(weights, kept)
-
-
-def _put_back(weights: Sequence[Tensor], kept: Sequence[Tensor]) -> None:
-    with torch.no_grad():
-        for weight, copy in zip(weights, kept, strict=False):
-            weight.copy_(copy)
-
-
-def _mean(values: Sequence[float], weights: Sequence[float]) -> float:
-    """Return a weighted mean; what weighs nothing may be no number."""
-    terms = (value * weight for value, weight in zip(values, weights, strict=True) if weight)
-    total = sum(weights)
-    return sum(terms) / total if total else math.nan
 
 
 def _taken_for_granted(loss: TrainerLoss, batch: Any, why: str) -> Found:
