@@ -55,8 +55,8 @@ class TrainData:
         structure: how batches are put together.
         growth: what grows, and between which bounds.
         loader: draws batches.
-        step_samples: samples of every step of a process; ``None`` where ``max_batch_size`` or a budget of tokens has
-            memory decide.
+        step_samples: samples of every step of a process, the fewest where steps may grow; ``None`` where it is a budget
+            of tokens.
         some_rows: checksum of a few rows, where samples have rows of tokens.
         steps_may_grow: whether a pass that holds more than ``step_samples`` makes the step larger.
         accumulates: whether ``gradient_accumulation_steps`` or :data:`STEP_SAMPLES` says how many samples a step has.
@@ -73,7 +73,7 @@ class TrainData:
 
     def axes_of_passes(self, *, may_grow: bool) -> tuple[Axis, ...]:
         """Return the bounds of plans: where passes may not grow, those of steps are no larger than they begin."""
-        if may_grow or self.step_samples is None:
+        if may_grow or self.step_samples is None or self.steps_may_grow:
             return self.growth.axes
         largest = self.growth.plan.forward_batch_size
         return tuple(
@@ -133,7 +133,7 @@ def build_train_data(trainer: Any, passes: int) -> TrainData:
             structure = teach_workload(samples, growth, lengths, example=longest)
     loader = _loader(args, samples, growth, _stream(args, samples, growth, lengths, own))
     step_samples = _step_samples(args, passes) if BATCH_SIZE in growth.plan else None
-    may_grow = step_samples is not None and own_argument(args, MOST_STEP_SAMPLES) is not None
+    may_grow = step_samples is not None and growth.axes[0].maximum > step_samples
     loader.axes, loader.steps = growth.axes, EffectiveBatch(step_samples, may_grow=may_grow)
     samples.mean_length = float(np.mean(lengths)) if lengths is not None else None
     samples.mean_of_packed = own.mean_samples if own is not None else None
@@ -188,9 +188,10 @@ def _growth(args: Any, passes: int, lengths: NDArray[np.int64] | None) -> Growth
         return Growth.of(None, None, Range(tokens, most_tokens), int(lengths.max()))
     least = own_argument(args, "min_batch_size")
     whole = _step_samples(args, passes)
-    if whole is None:
-        return Growth.of(Range(start, most or start, least), None, None, None)
-    largest = max(min(most or whole, whole), own_argument(args, MOST_STEP_SAMPLES) or 0)
+    if _fixed_samples(args, passes) is None:
+        largest = most or start
+    else:
+        largest = max(min(most or whole, whole), own_argument(args, MOST_STEP_SAMPLES) or 0)
     growth = Growth.of(Range(start, largest, least), None, None, None)
     return Growth(growth.axes, Plan.of(batch_size=whole, micro_batches=passes))
 
@@ -237,12 +238,9 @@ def _fixed_samples(args: Any, passes: int) -> int | None:
     return fixed
 
 
-def _step_samples(args: Any, passes: int) -> int | None:
-    """Return the samples of a step on this rank; ``None`` where memory may make them more."""
-    fixed = _fixed_samples(args, passes)
-    if fixed is None and own_argument(args, "max_batch_size") is None:
-        return int(args.per_device_train_batch_size)
-    return fixed
+def _step_samples(args: Any, passes: int) -> int:
+    """Return the samples of a step on this rank; the fewest, where memory may make them more."""
+    return _fixed_samples(args, passes) or int(args.per_device_train_batch_size)
 
 
 def _seed(args: Any) -> int:
