@@ -3,6 +3,7 @@
 import logging
 import math
 from collections.abc import Callable, Mapping
+from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
 
@@ -114,7 +115,8 @@ class _Comparison:
         return self._part(0, self._samples)
 
     def _part(self, start: int, stop: int) -> Any:
-        return self._structure.rebuild(self._workload.part(self._leaves, start, stop))
+        """Return a copy of some samples: a loss may change its batch in place."""
+        return self._structure.rebuild(deepcopy(self._workload.part(self._leaves, start, stop)))
 
     def result(self) -> Found:
         """Compare losses of the model as it is; where these agree, of one whose weights are disturbed."""

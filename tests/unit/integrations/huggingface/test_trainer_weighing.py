@@ -207,6 +207,20 @@ def contrastive(logits: Tensor, batch: dict[str, Tensor]) -> Tensor:
     return cross_entropy(rows @ rows.T / 0.1, torch.arange(len(rows)))
 
 
+def changed_in_place(logits: Tensor, batch: dict[str, Tensor]) -> Tensor:
+    return (logits - batch["target"].sub_(1)).square().exp().mean().log()
+
+
+def test_losses_that_change_their_batch_are_compared_on_copies(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    watched_by = {"per_device_train_batch_size": 4, "max_steps": 1, "remove_unused_columns": False}
+    trainer = watched(tmp_path, Fresh(), mixed(), kind=Roomless, **watched_by)
+    trainer.of = changed_in_place
+    trainer.train()
+    assert "draws noise" not in caplog.text
+
+
 @pytest.mark.parametrize("of", [normalised_before, contrastive])
 def test_what_no_weights_explain_is_said_and_runs_in_no_parts(
     tmp_path: Path, of: Loss, caplog: pytest.LogCaptureFixture
