@@ -150,7 +150,7 @@ class TrainerLoss:
         """
         given = self._trainer.loss_weighing(copy(inputs))
         try:
-            weight = float(given)
+            weight = float(given.detach() if isinstance(given, Tensor) else given)
         except (TypeError, ValueError, RuntimeError):
             weight = math.nan
         if not (math.isfinite(weight) and weight >= 0):

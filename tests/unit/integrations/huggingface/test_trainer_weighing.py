@@ -285,3 +285,22 @@ def test_comparing_losses_leaves_everything_as_it_was(tmp_path: Path) -> None:
         trainer.train()
         results.append(weights(net))
     torch.testing.assert_close(results[0], results[1], rtol=1e-12, atol=1e-12)
+
+
+def test_a_declared_weight_is_that_of_evaluations_too(tmp_path: Path) -> None:
+    """The loss over all samples is that of one batch of them, in whatever batches it is computed."""
+    trainer = watched(
+        tmp_path,
+        Fresh(),
+        mixed(),
+        kind=Roomless,
+        more={"loss_weighing": lambda batch: batch["weight"].sum(), "eval_dataset": mixed()},
+        per_device_eval_batch_size=3,
+        remove_unused_columns=False,
+        prediction_loss_only=True,
+    )
+    trainer.of = MEANS["weighted samples"]
+    samples = mixed()
+    batch = {name: torch.stack([sample[name] for sample in samples]) for name in samples[0]}
+    expected = trainer.of(Fresh()(batch["x"]), batch).item()
+    assert trainer.evaluate()["eval_loss"] == pytest.approx(expected, rel=1e-9)
