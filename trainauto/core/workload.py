@@ -6,7 +6,8 @@ has handed on to later ones (outputs, detached) may be among them.
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Protocol, runtime_checkable
+from dataclasses import dataclass
+from typing import Any, Protocol, runtime_checkable
 
 from torch import Tensor
 
@@ -64,6 +65,17 @@ class UnequalSamples(Protocol):
 
     def ends(self, tensors: Tensors, largest: int) -> Sequence[int]:
         """Return where each part of a batch ends; none takes more memory than ``largest`` of the largest samples."""
+
+
+@dataclass(frozen=True)
+class Whole:
+    """What a loss wrote into its batch that has no part for each sample: it goes with every part.
+
+    Attributes:
+        value: a number, a text, a list, a tensor of other dimensions.
+    """
+
+    value: Any
 
 
 def weight_of(workload: Workload, tensors: Tensors) -> float:

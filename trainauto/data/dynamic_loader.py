@@ -95,14 +95,13 @@ class DynamicDataLoader(DocumentedSetters):
     ) -> None:
         if lookahead < max(1, num_workers):
             raise ValueError(f"lookahead ({lookahead}) must be at least num_workers ({num_workers}) and 1")
-        self.dataset = dataset
+        self.dataset, self.samples = dataset, len(dataset)
         self.plan = plan
         self.lookahead = lookahead
         self.sharding = sharding
         self._rank = rank
         self._stream = stream or ShuffledStream(len(dataset), seed)
         self._batcher = new_batcher(self._stream, sharding)
-        self.samples = len(dataset)
         self._num_workers = num_workers
         self._pin_memory = pin_memory
         self._outlives_sigterm = outlives_sigterm
@@ -272,8 +271,8 @@ class DynamicDataLoader(DocumentedSetters):
 
     def state_dict(self) -> dict[str, Any]:
         """Return the position behind the last batch that was handed out."""
-        whole = self._is_consumed()
-        tail = self._tail.advanced(self.sharding, self._batcher) if whole else self._tail
+        identity, stream = self.dataset.identity(), self._stream.state_dict()
+        tail = self._tail.advanced(self.sharding, self._batcher) if (whole := self._is_consumed()) else self._tail
         if self._logged is not None:  # a log knows changes that nobody has asked for yet
             tail = replace(tail, changes=tuple(c for c in tail.changes if c[0] <= self._fetched + self.lookahead))
         return {
@@ -282,9 +281,9 @@ class DynamicDataLoader(DocumentedSetters):
             "plan": self.plan.to_dict(),
             "samples": self.samples,
             "checksums": dict(self.dataset.checksums()),
-            **({"identity": identity} if (identity := self.dataset.identity()) else {}),
+            **({"identity": identity} if identity else {}),
             "shares": list(self.sharding.weights),
-            **({"stream": stream} if (stream := self._stream.state_dict()) else {}),
+            **({"stream": stream} if stream else {}),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -293,15 +292,13 @@ class DynamicDataLoader(DocumentedSetters):
         Under another sharding than it was written with, what is left of a draw begins the next one.
 
         Raises:
-            InputError: the dataset has other samples now, so that the position means nothing, and they were not
-                accepted.
+            InputError: the dataset has other samples now, which were not accepted: the position means nothing.
         """
-        is_anew, stream = self.accepted.takes_anew(state, self.dataset), state.get("stream", {})
-        if not is_anew:
+        stream = state.get("stream", {})
+        if not (is_anew := self.accepted.takes_anew(state, self.dataset)):
             check_samples_are_those_of(state, self.dataset)
         self._stream.load_state_dict({REORDERS: stream.get(REORDERS, ())} if is_anew else stream)
-        self._tail = StreamState.from_dict(state["tail"])
-        self._given = int(state["given"])
+        self._tail, self._given = StreamState.from_dict(state["tail"]), int(state["given"])
         if is_anew:
             self._tail, self._given = self._tail.at_epoch(len(self.dataset), self._given, self._batcher), 0
         elif tuple(state.get("shares", SINGLE_PROCESS.weights)) != self.sharding.weights:

@@ -78,13 +78,13 @@ def compute_gradients(
         return failed
     while True:
         try:
-            terms, handed_on, told, means = accumulate_gradients(
+            terms, handed_on, told, differing = accumulate_gradients(
                 objective, _cut(tensors, batch, extent), batch, largest, ranks, step_weight, alone, snapshot.next_part
             )
             without_onednn = begin.without_onednn or onednn.is_left()
             split = MicrobatchSplit(math.ceil(len(batch) / largest), extent, without_onednn)
             _say_changes(objective, snapshot, begin, split)
-            return Gradients(terms, handed_on, split, tuple(failures), means, told)
+            return Gradients(terms, handed_on, split, tuple(failures), differing, told)
         except (RuntimeError, MemoryError) as error:
             if not is_out_of_memory(error):
                 raise
@@ -167,7 +167,7 @@ def accumulate_gradients(
 
     Returns:
         The loss terms of the whole batch, as shares of the step's; what the pass hands on; the names of terms without
-        gradients, which are only told; the names of numbers handed on that are means over parts (:func:`joined`).
+        gradients, which are only told; the names of what its parts disagreed on (:func:`joined`).
     """
     # Where the backward pass averages over ranks, the sum of weighted parts is that many times as large.
     factor = ranks.world_size if ranks.reduces_in_backward else 1
@@ -198,8 +198,8 @@ def accumulate_gradients(
             weighted = value.detach().float() * weight
             sums[name] = sums[name] + weighted if name in sums else weighted
         added.append(added_to(part, tensors))
-    handed_on, means = joined(batch.workload, added, weights)
-    return sums, handed_on, told, means
+    handed_on, differing = joined(batch.workload, added, weights)
+    return sums, handed_on, told, differing
 
 
 def _forget_gradients(objective: Objective) -> None:

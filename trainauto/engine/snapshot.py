@@ -24,7 +24,7 @@ class StepSnapshot:
 
     Attributes:
         on_restore: called when a moment is restored, by whoever has noted figures of the pass since.
-        said_means: numbers handed on as means, as far as they were told.
+        said_differing: numbers handed on as means, as far as they were told.
         said_pieces: whether it was told that networks have changed in each piece of a batch.
 
     Args:
@@ -41,7 +41,7 @@ class StepSnapshot:
         self._batch = BatchCopies()
         self._random: tuple[Any, Any] = (None, None)
         self.on_restore: Callable[[], None] | None = None
-        self.said_means: set[str] = set()
+        self.said_differing: set[str] = set()
         self.said_pieces = False
 
     @classmethod

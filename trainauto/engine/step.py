@@ -22,7 +22,7 @@ from trainauto.core.records import MicrobatchSplit
 from trainauto.core.workload import weight_of
 from trainauto.distributed.communicator import ABORT, DOES_NOT_FIT, OK, SINGLE_PROCESS, Communicator
 from trainauto.engine.gradients import as_planned, compute_gradients, on_device
-from trainauto.engine.handed_on import say_means
+from trainauto.engine.handed_on import say_differing
 from trainauto.engine.optimizer_step import step_optimizer
 from trainauto.engine.run_errors import GroupOutOfMemoryError, RankAbortedError
 from trainauto.engine.snapshot import StepSnapshot
@@ -241,7 +241,7 @@ class _Step:
         if isinstance(gradients, Gradients):
             self._tensors = {**self._tensors, **gradients.handed_on}
             if objective is not self._model.objectives()[-1]:
-                say_means(objective.name, gradients.means, self._snapshot.said_means)
+                say_differing(objective.name, gradients.differing, gradients.handed_on, self._snapshot.said_differing)
         return gradients
 
     def _size_axis(self) -> Axis | None:

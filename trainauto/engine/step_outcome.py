@@ -75,7 +75,7 @@ class Gradients:
         handed_on: what it adds to the batch, for the passes after it.
         split: how it ran.
         failures: how often it ran out of memory before.
-        means: names of numbers that are handed on as means over the parts of the batch.
+        differing: names of what the parts of the batch added that had different values (:func:`handed_on.joined`).
         told: names of terms without gradients: they are reported, and not minimised.
     """
 
@@ -83,7 +83,7 @@ class Gradients:
     handed_on: dict[str, Any]
     split: MicrobatchSplit
     failures: tuple[Failure, ...] = ()
-    means: frozenset[str] = frozenset()
+    differing: frozenset[str] = frozenset()
     told: tuple[str, ...] = ()
 
 

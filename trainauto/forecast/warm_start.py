@@ -143,8 +143,7 @@ def prepare_warm_start(
             world_size=facts.world_size,
             known=known,
         )
-    begins = _settled_plan(controller, state, facts, limit_bytes) or plan
-    kept = calibration if calibrated else None
+    begins, kept = _settled_plan(controller, state, facts, limit_bytes) or plan, calibration if calibrated else None
     return WarmStart(
         begins, plan.batch_size, forecast, kept, controller, refused, feasible.with_checkpointing, one_by_one
     )

@@ -4,6 +4,7 @@ import logging
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from types import TracebackType
 from typing import Any
 
@@ -22,7 +23,6 @@ from trainauto.engine.journal import DecisionJournal
 from trainauto.engine.loop import train_step
 from trainauto.engine.probe import choose_first_plan, measure
 from trainauto.engine.random_state import kept_random_state, random_state_on
-from trainauto.engine.run_errors import CannotRepeatError, NothingFitsError
 from trainauto.engine.train_step import next_batch
 from trainauto.engine.training import Training
 from trainauto.engine.warmup import lift_budget, put_limit_in_force
@@ -33,7 +33,7 @@ from trainauto.integrations.loop_controller import LoopController
 from trainauto.integrations.loop_forecast import predict_from_small_steps, predict_from_traces
 from trainauto.integrations.loop_generators import take_up_generators
 from trainauto.integrations.loop_model import LoopModel, ModelObjective, check_kinds
-from trainauto.integrations.loop_parts import LoopSamples, as_not_drawn, build_loader, parse_budget, warn_of_environment
+from trainauto.integrations.loop_parts import LoopSamples, as_not_drawn, build_loader, parse_budget, say_what_is_lacking
 from trainauto.integrations.loop_reports import LoopReports, config_of, loop_summary, options_of
 from trainauto.integrations.loop_rollback import GoBackCall, LoopRollback
 from trainauto.integrations.loop_step import HalfSteps, LoopStep
@@ -211,15 +211,8 @@ class AdaptiveLoop:
         run, is_first = self.training, self._turn.has_come(batch)
         if not (is_first or self._turn.is_over(batch)):
             return LoopStep.not_trained(batch, out_of_memory=0)
-        try:
-            with self._half_steps.noted():
-                record = train_step(run, batch, self._data_seconds if is_first else 0.0)
-        except CannotRepeatError:
-            self._turn.is_lost(batch)
-            raise
-        except NothingFitsError:
-            self._turn.went_back(batch)
-            raise
+        with self._half_steps.noted(), self._turn.noted(batch):
+            record = train_step(run, batch, self._data_seconds if is_first else 0.0)
         if record is None:
             self._turn.went_back(batch)
             self._given_back += 1
@@ -276,13 +269,9 @@ class AdaptiveLoop:
         """
         self._half_steps.refuse()
         self._reports.sync()
+        own = {"progress": vars(self.progress).copy(), "random": random_state_on(self._model.devices)}
         with as_not_drawn(self.training.loader, self._turn.in_hand):
-            return {
-                "progress": vars(self.progress).copy(),
-                "random": random_state_on(self._model.devices),
-                **self._watchers.state_dict(),
-                **self.training.decided_parts(),
-            }
+            return {**own, **self._watchers.state_dict(), **self.training.decided_parts()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue from :meth:`state_dict`; call it before the first batch is asked for.
@@ -337,12 +326,7 @@ class AdaptiveLoop:
     def _prepare(self, epochs: int | None) -> None:
         run = self.training
         say_coupling(self._model.module, [given.splittable for given in self._model.given])
-        if not self._model.module.training:
-            logger.warning("the model is in evaluation mode and is trained so: model.train() is left to the loop")
-        if run.limit_bytes is None:
-            logger.info("no memory limit is known on this device: batches stay as they begin; set memory_budget")
-        elif run.model.device.type == "cpu":
-            warn_of_environment()
+        say_what_is_lacking(self._model.module, run)
         facts = run.facts()
         self._automation.check(facts)
         self._watchers.check(facts)
@@ -354,9 +338,7 @@ class AdaptiveLoop:
         self._automation.on_run_start(facts)
         put_limit_in_force(run)
         if predicts and not is_traced and run.limit_bytes is not None:
-            predict_from_small_steps(
-                controller, run.axes, run.loader.plan, lambda plan: measure(run, plan), run.limit_bytes
-            )
+            predict_from_small_steps(controller, run.axes, run.loader.plan, partial(measure, run), run.limit_bytes)
         choose_first_plan(run)
 
     def _summary(self, epochs: int | None) -> RunSummary:

@@ -1,11 +1,14 @@
 """Whose turn it is in a loop of one's own: which batch is in hand, which were trained, which come again."""
 
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 
 from trainauto.core.batch import Batch
 from trainauto.core.records import StepRecord
 from trainauto.data.dynamic_loader import DynamicDataLoader
+from trainauto.engine.run_errors import CannotRepeatError, NothingFitsError
 from trainauto.engine.train_step import take_in
 from trainauto.engine.training import Training
 
@@ -51,10 +54,18 @@ class BatchTurn:
             "a batch that was trained before does not fit now: it is left out, and its samples do not come again"
         )
 
-    def is_lost(self, batch: Batch) -> None:
-        """Note that a batch is no longer what the loader gave, and does not come again."""
-        if self.has_come(batch):
-            self.in_hand = None
+    @contextmanager
+    def noted(self, batch: Batch) -> Iterator[None]:
+        """Note what errors inside say of a batch: it is the loader's again, or lost, for it is no longer as it was."""
+        try:
+            yield
+        except NothingFitsError:
+            self.went_back(batch)
+            raise
+        except CannotRepeatError:
+            if self.has_come(batch):
+                self.in_hand = None
+            raise
 
     def take_back(self) -> None:
         """Have the batch in hand come again."""

@@ -6,8 +6,8 @@ from typing import Any
 
 from torch import Tensor
 
-from trainauto.core.workload import Workload
-from trainauto.integrations.samples import NestedSamples, Whole, length_of
+from trainauto.core.workload import Whole, Workload
+from trainauto.integrations.samples import NestedSamples, length_of
 from trainauto.integrations.structure import Structure, leaves_of
 
 
@@ -15,7 +15,8 @@ class HandedOn:
     """Puts batches together for each objective: as the dataset makes them, with what the objectives before have added.
 
     What has a part for each sample is divided and joined as the batch is. Anything else (a number, a text, a tensor of
-    one value) goes with every part; where the parts of one step have written different values, it is left out.
+    other dimensions) goes with every part; :mod:`trainauto.engine.handed_on` says what becomes of it where the parts of
+    one step have written different values.
 
     Args:
         structure: of batches as the dataset makes them.

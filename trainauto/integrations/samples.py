@@ -17,6 +17,7 @@ from trainauto.core.batch import Batch
 from trainauto.core.errors import InputError
 from trainauto.core.plan import BATCH_SIZE, BatchShape
 from trainauto.core.workload import Tensors
+from trainauto.engine.handed_on import is_same
 from trainauto.integrations.structure import Structure
 from trainauto.integrations.weighing import number_of
 
@@ -32,17 +33,6 @@ SizedDimensions = Mapping[str, Mapping[int, Fraction]]
 """By leaf, the dimensions that follow the size of samples, and how many times as large they are."""
 
 PADDING_ADVICE = "; where batches are padded to a multiple (pad_to_multiple_of), round lengths up to that multiple"
-
-
-@dataclass(frozen=True)
-class Whole:
-    """What a loss wrote into its batch that has no part for each sample.
-
-    Attributes:
-        value: a number, a text, a list, a tensor of other dimensions.
-    """
-
-    value: Any
 
 
 @dataclass(frozen=True)
@@ -183,7 +173,7 @@ class NestedSamples:
         return (
             name in self.template.leaves
             or all(self._is_divided(name, leaf) and type(leaf) is type(leaves[0]) for leaf in leaves)
-            or all(_is_same(leaf, leaves[0]) for leaf in leaves)
+            or all(is_same(leaf, leaves[0]) for leaf in leaves)
         )
 
     def _say_left_out(self, names: Collection[str]) -> None:
@@ -294,16 +284,6 @@ def sized_dimensions(
             f"no dimension of a batch follows the size of its samples, {small_size} to {large_size}{PADDING_ADVICE}"
         )
     return sized
-
-
-def _is_same(leaf: Any, other: Any) -> bool:
-    """Say whether two parts of a batch were given the same thing."""
-    one, two = (part.value if isinstance(part, Whole) else part for part in (leaf, other))
-    if type(one) is not type(two):
-        return False
-    if isinstance(one, Tensor):
-        return torch.equal(one, two)
-    return bool(np.array_equal(one, two) if isinstance(one, np.ndarray) else one == two)
 
 
 def _values(leaf: Any) -> int:

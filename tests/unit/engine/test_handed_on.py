@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from trainauto.engine.handed_on import added_to, joined, say_means
+from trainauto.core.workload import Whole
+from trainauto.engine.handed_on import added_to, joined, say_differing
 from trainauto.tasks.sr.data.image_crops import ImageCrops
 
 CROPS = ImageCrops(3, 2)
@@ -36,9 +37,20 @@ def test_numbers_that_differ_are_means_as_losses_are_and_told(caplog: pytest.Log
     assert (float(whole["mean"]), whole["weight"]) == (pytest.approx(4.0), pytest.approx(5.0))
     said: set[str] = set()
     for _ in range(2):
-        say_means("first", means, said)
+        say_differing("first", means, whole, said)
     assert [record.getMessage().split(",")[0] for record in caplog.records] == [
-        f"the loss of 'first' adds the number '{name}' to its batch" for name in ("mean", "weight")
+        f"the loss of 'first' adds '{name}' to its batch" for name in ("mean", "weight")
+    ]
+
+
+def test_anything_else_that_differs_is_left_out_and_told(caplog: pytest.LogCaptureFixture) -> None:
+    parts = [{"kind": Whole(kind), "n": Whole(n), "same": Whole("s")} for kind, n in (("a", 2), ("b", 4))]
+    whole, differing = joined(CROPS, parts, [0.5, 0.5])
+    assert whole == {"n": Whole(3.0), "same": Whole("s")}
+    say_differing("first", differing, whole, set())
+    assert [record.getMessage().split("objectives after it ")[1].split(";")[0] for record in caplog.records] == [
+        "do not find it",
+        "find the mean over the parts",
     ]
 
 

@@ -71,7 +71,7 @@ def test_all_that_a_loss_writes_is_found_in_the_shape_it_has(first: int, second:
     assert sum(len(batch["x"]) for batch in task.found) == SAMPLES
 
 
-def test_what_parts_disagree_on_is_left_out_and_said(caplog: pytest.LogCaptureFixture) -> None:
+def test_numbers_that_parts_disagree_on_are_means_and_said(caplog: pytest.LogCaptureFixture) -> None:
     def count(batch: dict[str, Any]) -> None:
         batch["n"] = (batch["x"] > 2).sum()
 
@@ -80,8 +80,8 @@ def test_what_parts_disagree_on_is_left_out_and_said(caplog: pytest.LogCaptureFi
     assert whole.found[0]["n"] == 20
     assert not caplog.text
     parts.step()
-    assert "n" not in parts.found[0]
-    assert caplog.text.count("a loss writes n into its batch, and in each part") == 1
+    assert parts.found[0]["n"] == pytest.approx(20 * 5 / SAMPLES)
+    assert caplog.text.count("adds 'n' to its batch, which ran in parts that have different values") == 1
 
 
 @pytest.mark.parametrize("value", [torch.tensor(3), 0.5, [1, 2], "word", torch.arange(7), None])

@@ -20,12 +20,10 @@ from trainauto.engine.train_step import rates_now
 from trainauto.engine.training import Training
 from trainauto.engine.warmup import lift_budget
 from trainauto.integrations.huggingface.arguments import own_argument
-from trainauto.integrations.huggingface.checkpoints import (
-    renew_state,
-    write_state,
-)
+from trainauto.integrations.huggingface.checkpoints import renew_state, write_state
+from trainauto.integrations.huggingface.coupled_passes import CoupledPasses
 from trainauto.integrations.huggingface.descriptions import config_of, curves_every, figures_of, options_of, summary_of
-from trainauto.integrations.huggingface.loss import TrainerLoss
+from trainauto.integrations.huggingface.loss import TrainerLoss, Weighing
 from trainauto.integrations.huggingface.optimizer_steps import guard_steps
 from trainauto.integrations.huggingface.rollback import Undone, check_that_it_saves
 from trainauto.integrations.huggingface.session_state import load_state, state_of
@@ -81,6 +79,7 @@ class MemorySession:
         self.decisions: list[Decision] = []
         self.record: StepRecord | None = None
         self.training: Training | None = None
+        self.passes = CoupledPasses()
         self.progress = Progress()
         self._at_close = ExitStack()
         args = trainer.args
@@ -154,7 +153,8 @@ class MemorySession:
     def _start(self, checkpoint: str | None, undone: Undone | None) -> None:
         automations = [self.automation, *self.watchers.automations]
         self.training = run = build_training(self._trainer, self.data, self.loss, automations, self._budget_bytes)
-        run.snapshot.on_restore = self._trainer.forget_attempt
+        self.passes = CoupledPasses.of(run, self.data.growth.plan, is_loss=self.loss.weighing is Weighing.COUPLED)
+        run.snapshot.on_restore = self._forget_attempt
         run.last_resort = self._trainer.own_last_resort(run, self._redraw) or run.last_resort
         run.leaves_out_non_finite = self.watchers.go_back
         if self.watchers.go_back:
@@ -183,6 +183,10 @@ class MemorySession:
             if self.data.steps_may_change:
                 warn_of_few_steps(run, self.samples_to_train, given, option)
 
+    def _forget_attempt(self) -> None:
+        self.loss.forget_parts()
+        self._trainer.forget_attempt()
+
     def _reordered(self, run: Training, undone: Undone) -> Rollback:
         """Have the samples come in another order from here on, and the checkpoint know of it, for a later resume."""
         made = reordered(run, undone.before, undone.rollbacks, undone.reason)
@@ -205,9 +209,10 @@ class MemorySession:
         run = self.running
         seconds = self.batches.seconds
         while True:
+            self.passes.see(inputs.batch.plan)
             self.loss.step_items = items
             try:
-                pending = begin(run, inputs.batch, seconds)
+                pending = begin(run, inputs.batch, self.loss, seconds)
             except NothingFitsError:
                 self.batches.untrained = None  # it went back to the loader
                 raise
