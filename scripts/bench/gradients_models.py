@@ -99,6 +99,9 @@ class Language(nn.Module):
 
         sizes = {"hidden_size": 8, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
         self.net = LlamaForCausalLM(LlamaConfig(vocab_size=11, **sizes))
+        norms = [name for name, layer in self.net.named_modules() if type(layer).__name__ == "LlamaRMSNorm"]
+        for name in norms:  # transformers' own computes in float32, whatever its weights are
+            self.net.set_submodule(name, nn.RMSNorm(8, eps=1e-6))
 
     @property
     def head(self) -> nn.Module:

@@ -23,7 +23,6 @@ Memory runs out after a forward pass over more samples than there is room for (8
 of 1" 3 a step, room for 2), and once in the backward pass of the second part of the second step. "measured first" has a
 memory budget, under which plans are measured before the first step. With dropout, and with the teacher, whose forward
 pass moves its weights, the plain loop runs the same parts, for a pass over parts is another one than over the whole.
-The Llama normalises in float32, whatever its weights are, which shows in errors of 1e-8 where parts are scaled later.
 Loops and the engine are told weights and which losses couple samples; a Trainer finds out.
 
 Not among the cells: a batch that is changed behind torch (`.data`, a view of numpy) in a later step, and in no step

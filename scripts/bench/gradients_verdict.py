@@ -59,7 +59,7 @@ def right_outcomes(cell: Cell) -> tuple[frozenset[str], str]:
         return frozenset(right), why
     right, why = {EQUAL}, "parts weigh what the loss is a mean over"
     if misuse.fails_in_optimizer is not None:
-        right, why = right | {REFUSED}, "no weight has moved: the update runs again, or the run ends in words"
+        why = "no weight has moved: the update runs again"
     if misuse.from_step or misuse.name.startswith("the same by"):
         right, why = right | {REFUSED}, "what changes late, or behind torch, may be refused in words"
     if cell.couples:

@@ -10,6 +10,8 @@ mean over. Nothing of the package is used in it.
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import wraps
+from types import MethodType
 from typing import Any
 
 import torch
@@ -37,6 +39,8 @@ class FailsAt(TorchDispatchMode):
         self, function: Any, types: Any, arguments: tuple[Any, ...] = (), options: Mapping[str, Any] | None = None
     ) -> Any:
         del types
+        if function.namespace == "profiler":
+            return function(*arguments, **(options or {}))
         if self.count == self._operator:
             raise out_of_memory()
         self.count += 1
@@ -78,14 +82,10 @@ class Trained:
         return tuple(number for part in self.parts for number in part)
 
 
-def optimizer_of(
-    cell: Cell, net: nn.Module, kind: Callable[[type[Optimizer]], type[Optimizer]] = lambda base: base
-) -> Optimizer:
+def optimizer_of(cell: Cell, net: nn.Module) -> Optimizer:
     """Return the optimizer of a cell: one that has state where memory runs out in it."""
     trained = [parameter for parameter in net.parameters() if parameter.requires_grad]
-    if cell.misuse.fails_in_optimizer is not None:
-        return kind(AdamW)(trained, RATE, eps=1e-4)  # type: ignore[call-arg]
-    return kind(SGD)(trained, RATE)  # type: ignore[call-arg]
+    return SGD(trained, RATE) if cell.misuse.fails_in_optimizer is None else AdamW(trained, RATE, eps=1e-4)
 
 
 class Watch:
@@ -100,7 +100,8 @@ class Watch:
     def __init__(self, cell: Cell) -> None:
         self._cell = cell
         self.net = cell.net()
-        self.optimizer = optimizer_of(cell, self.net, self._watched)
+        self.optimizer = optimizer_of(cell, self.net)
+        self._watch_updates(self.optimizer)
         self.steps: list[Trained] = []
         self._parts: list[tuple[int, ...]] = []
         self._generator: Tensor | None = None
@@ -155,15 +156,16 @@ class Watch:
         self._parts = []
         raise out_of_memory()
 
-    def _watched(self, base: type[Optimizer]) -> type[Optimizer]:
-        watch = self
+    def _watch_updates(self, optimizer: Optimizer) -> None:
+        """Put a function around an optimizer's step, as schedules do; its class stays torch's."""
+        step = optimizer.step
 
-        class Watched(base):  # type: ignore[misc, valid-type]
-            def step(self, closure: Any = None) -> Any:
-                with watch.updating():
-                    return super().step(closure)
+        @wraps(step)
+        def watched(_optimizer: Optimizer, *arguments: Any, **options: Any) -> Any:
+            with self.updating():
+                return step(*arguments, **options)
 
-        return Watched
+        optimizer.step = MethodType(watched, optimizer)  # type: ignore[method-assign]
 
     @contextmanager
     def updating(self) -> Iterator[None]:
