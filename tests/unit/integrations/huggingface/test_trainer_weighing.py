@@ -165,12 +165,14 @@ class Roomless(Watched):
 
     of: Loss
 
-    def compute_loss(self, model: Any, inputs: Any, *_arguments: Any, **_options: Any) -> Tensor:
+    def compute_loss(self, model: Any, inputs: Any, return_outputs: bool = False, **_options: Any) -> Any:
         if model.training and torch.is_grad_enabled():
             if len(inputs["x"]) > AT_ONCE:
                 raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 1.00 GiB.")
             self.parts.append((self.state.global_step, dict(inputs)))
-        return self.of(model(inputs["x"]), inputs)
+        logits = model(inputs["x"])
+        loss = self.of(logits, inputs)
+        return (loss, {"logits": logits}) if return_outputs else loss
 
 
 def moved(folder: Path, of: Loss, **more: Any) -> tuple[Any, Tensor, Tensor]:
@@ -298,6 +300,7 @@ def test_a_declared_weight_is_that_of_evaluations_too(tmp_path: Path) -> None:
         per_device_eval_batch_size=3,
         remove_unused_columns=False,
         prediction_loss_only=True,
+        label_names=["labels"],
     )
     trainer.of = MEANS["weighted samples"]
     samples = mixed()
