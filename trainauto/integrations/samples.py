@@ -36,10 +36,10 @@ PADDING_ADVICE = "; where batches are padded to a multiple (pad_to_multiple_of),
 
 @dataclass(frozen=True)
 class Whole:
-    """What a loss wrote into its batch that has no part for each sample.
+    """A tensor, an array or a list that a loss wrote into its batch, and that has no part for each sample.
 
     Attributes:
-        value: a number, a text, a list, a tensor of other dimensions.
+        value: what it wrote.
     """
 
     value: Any
