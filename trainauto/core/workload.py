@@ -69,10 +69,12 @@ class UnequalSamples(Protocol):
 
 @dataclass(frozen=True)
 class Whole:
-    """What a loss wrote into its batch that has no part for each sample: it goes with every part.
+    """A tensor, an array or a list that a loss wrote into its batch, and that has no part for each sample.
+
+    It goes with every part.
 
     Attributes:
-        value: a number, a text, a list, a tensor of other dimensions.
+        value: what it wrote.
     """
 
     value: Any

@@ -50,7 +50,7 @@ class HandedOn:
         new = {name: leaf for name, leaf in leaves_of(batch).items() if name not in part}
         if rows is None:  # a workload of one's own divides tensors
             return {name: leaf for name, leaf in new.items() if isinstance(leaf, Tensor)}
-        return {name: leaf if length_of(leaf) == rows else Whole(_detached(leaf)) for name, leaf in new.items()}
+        return {name: leaf if length_of(leaf) in (rows, -1) else Whole(_detached(leaf)) for name, leaf in new.items()}
 
 
 def _detached(leaf: Any) -> Any:
