@@ -216,8 +216,7 @@ def table_of(result: Mapping[str, Any]) -> str:
         "",
         f"`python scripts/bench/gpu_memory.py`, {result['date']}: {machine}.",
         "",
-        *READING,
-        "",
+        *(() if result["dry"] else (*READING, "")),
         "| network | format | segments | plans | predicted live, MiB | simulated reserved, MiB "
         "| live - requested, largest | allocated over requested, median | simulated - reserved, largest "
         "| first prediction | corrected, largest |",

@@ -202,6 +202,6 @@ def test_a_trainer_trains_what_it_would_without_a_failure(tmp_path: Path, most: 
             tmp_path, model, points(18), per_device_train_batch_size=6, max_steps=1, optim="sgd", kind=Watched
         )
         trainer.train()
-        assert trainer.memory.loss.weighing.name == "SAMPLES"
+        assert trainer.memory.loss.weighing.name == "DIVISOR"
         results.append(weights(model))
     torch.testing.assert_close(*results, rtol=1e-9, atol=1e-12)
