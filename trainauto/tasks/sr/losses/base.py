@@ -5,13 +5,20 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
+Terms = dict[str, Tensor]
+"""Parts of a loss by name, each a scalar."""
+
 
 class WeightedLoss(nn.Module):
-    """A loss ``(prediction, target) -> scalar`` times its weight.
+    """A loss ``(prediction, target) -> scalar`` times its weight; one of several parts gives each by its name.
 
     It is a mean over samples, each counted alike, so that the loss of a batch is the mean of the losses of its parts,
     weighted by their samples: the engine may run a batch in pieces. It is computed in float32, outside of autocast:
     half precision would round away the last, small differences that are left to learn.
+
+    Attributes:
+        couples_samples: whether samples depend on each other, so that it is no such mean: a batch that does not fit is
+            then given back, or its samples are cut, and never run in pieces.
 
     Args:
         loss_weight: factor of this term in the sum that is minimised.
@@ -20,6 +27,8 @@ class WeightedLoss(nn.Module):
     Raises:
         ValueError: another reduction is asked for.
     """
+
+    couples_samples: bool = False
 
     def __init__(self, loss_weight: float = 1.0, reduction: Literal["mean"] = "mean") -> None:
         super().__init__()
@@ -30,8 +39,8 @@ class WeightedLoss(nn.Module):
             )
         self.loss_weight = loss_weight
 
-    def forward(self, prediction: Tensor, target: Tensor) -> Tensor:
-        """Return the weighted loss.
+    def forward(self, prediction: Tensor, target: Tensor) -> Tensor | Terms:
+        """Return the weighted loss, or its weighted parts.
 
         Args:
             prediction: (N, C, H, W), 0 to 1.
@@ -46,10 +55,13 @@ class WeightedLoss(nn.Module):
                 "in shape"
             )
         with torch.autocast(prediction.device.type, enabled=False):
-            return self.loss_weight * self.compute(prediction.float(), target.float())
+            value = self.compute(prediction.float(), target.float())
+            if isinstance(value, dict):
+                return {name: self.loss_weight * part for name, part in value.items()}
+            return self.loss_weight * value
 
-    def compute(self, prediction: Tensor, target: Tensor) -> Tensor:
-        """Return the unweighted loss of float32 images, (N, C, H, W)."""
+    def compute(self, prediction: Tensor, target: Tensor) -> Tensor | Terms:
+        """Return the unweighted loss of float32 images, (N, C, H, W), or its parts."""
         raise NotImplementedError
 
     def extra_repr(self) -> str:
