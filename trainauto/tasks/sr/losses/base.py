@@ -19,6 +19,7 @@ class WeightedLoss(nn.Module):
     Attributes:
         couples_samples: whether samples depend on each other, so that it is no such mean: a batch that does not fit is
             then given back, or its samples are cut, and never run in pieces.
+        half_precision: whether it runs under autocast where its network does.
 
     Args:
         loss_weight: factor of this term in the sum that is minimised.
@@ -29,6 +30,7 @@ class WeightedLoss(nn.Module):
     """
 
     couples_samples: bool = False
+    half_precision: bool = False
 
     def __init__(self, loss_weight: float = 1.0, reduction: Literal["mean"] = "mean") -> None:
         super().__init__()
@@ -54,11 +56,12 @@ class WeightedLoss(nn.Module):
                 f"{type(self).__name__}: prediction {tuple(prediction.shape)} and target {tuple(target.shape)} differ "
                 "in shape"
             )
-        with torch.autocast(prediction.device.type, enabled=False):
+        half = torch.is_autocast_enabled(prediction.device.type) and self.half_precision
+        with torch.autocast(prediction.device.type, enabled=half):
             value = self.compute(prediction.float(), target.float())
-            if isinstance(value, dict):
-                return {name: self.loss_weight * part for name, part in value.items()}
-            return self.loss_weight * value
+        if isinstance(value, dict):
+            return {name: self.loss_weight * part for name, part in value.items()}
+        return self.loss_weight * value
 
     def compute(self, prediction: Tensor, target: Tensor) -> Tensor | Terms:
         """Return the unweighted loss of float32 images, (N, C, H, W), or its parts."""
