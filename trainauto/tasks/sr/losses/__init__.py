@@ -1,11 +1,15 @@
 """Losses by name."""
 
 from trainauto.tasks.sr.losses import (
+    artifact_loss,
     color_loss,
     frequency_loss,
     hsluv_loss,
     mssim_loss,
+    neosr_loss,
+    perceptual_loss,
     pixel_loss,
+    quality_loss,
     ssim_loss,
     structure_loss,
 )
@@ -17,11 +21,15 @@ __all__ = [
     "LOSSES",
     "GANLoss",
     "WeightedLoss",
+    "artifact_loss",
     "color_loss",
     "frequency_loss",
     "hsluv_loss",
     "mssim_loss",
+    "neosr_loss",
+    "perceptual_loss",
     "pixel_loss",
+    "quality_loss",
     "ssim_loss",
     "structure_loss",
 ]

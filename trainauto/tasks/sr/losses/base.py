@@ -20,6 +20,7 @@ class WeightedLoss(nn.Module):
         couples_samples: whether samples depend on each other, so that it is no such mean: a batch that does not fit is
             then given back, or its samples are cut, and never run in pieces.
         half_precision: whether it runs under autocast where its network does.
+        needs_average: whether it also compares with what the averaged network makes, a third argument.
 
     Args:
         loss_weight: factor of this term in the sum that is minimised.
@@ -31,6 +32,7 @@ class WeightedLoss(nn.Module):
 
     couples_samples: bool = False
     half_precision: bool = False
+    needs_average: bool = False
 
     def __init__(self, loss_weight: float = 1.0, reduction: Literal["mean"] = "mean") -> None:
         super().__init__()
@@ -41,12 +43,13 @@ class WeightedLoss(nn.Module):
             )
         self.loss_weight = loss_weight
 
-    def forward(self, prediction: Tensor, target: Tensor) -> Tensor | Terms:
+    def forward(self, prediction: Tensor, target: Tensor, *further: Tensor) -> Tensor | Terms:
         """Return the weighted loss, or its weighted parts.
 
         Args:
             prediction: (N, C, H, W), 0 to 1.
             target: the same shape.
+            further: what the averaged network makes of the same images, where the loss ``needs_average``.
 
         Raises:
             ValueError: the shapes differ; broadcasting would hide the mistake.
@@ -58,7 +61,7 @@ class WeightedLoss(nn.Module):
             )
         half = torch.is_autocast_enabled(prediction.device.type) and self.half_precision
         with torch.autocast(prediction.device.type, enabled=half):
-            value = self.compute(prediction.float(), target.float())
+            value = self.compute(prediction.float(), target.float(), *(image.float() for image in further))
         if isinstance(value, dict):
             return {name: self.loss_weight * part for name, part in value.items()}
         return self.loss_weight * value

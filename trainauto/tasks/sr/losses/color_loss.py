@@ -82,10 +82,10 @@ class LumaLoss(WeightedLoss):
 
     def compute(self, prediction: Tensor, target: Tensor) -> Tensor:
         """Return the mean difference of L* / 100."""
-        return self._compare(_lightness(prediction), _lightness(target)).mean()
+        return self._compare(lightness(prediction), lightness(target)).mean()
 
 
-def _lightness(image: Tensor) -> Tensor:
+def lightness(image: Tensor) -> Tensor:
     """Return L* / 100, (N, 1, H, W), of images with one or three channels."""
     light = linear(image)
     if image.shape[1] != 1:

@@ -8,7 +8,7 @@ from trainauto.tasks.sr.losses.base import Terms, WeightedLoss
 from trainauto.tasks.sr.losses.color_spaces import require_rgb
 from trainauto.tasks.sr.losses.criteria import Criterion, criterion_named
 from trainauto.tasks.sr.losses.hsluv import hsluv
-from trainauto.tasks.sr.losses.mssim_loss import gaussian
+from trainauto.tasks.sr.losses.mssim_loss import filtered, gaussian
 from trainauto.tasks.sr.losses.registry import LOSSES
 
 GREY, DARK = 0.1, 0.1
@@ -71,7 +71,7 @@ class HSLuvLoss(WeightedLoss):
 
     def _prepared(self, image: Tensor) -> Tensor:
         if self.blur_strength:
-            image = _blurred(image, self.blur_strength)
+            image = blurred(image, 4 * self.blur_strength + 1, self.blur_strength)
         if self.downscale_factor > 1:
             smaller = F.interpolate(image, scale_factor=1 / self.downscale_factor, mode="bicubic", antialias=True)
             image = smaller.clamp(0, 1)
@@ -90,11 +90,7 @@ def _hue_difference(x: tuple[Tensor, Tensor, Tensor], y: tuple[Tensor, Tensor, T
     return torch.where((x_lightness > 1 - DARK) & (y_lightness > 1 - DARK), 0.0, difference)
 
 
-def _blurred(image: Tensor, sigma_px: int) -> Tensor:
-    """Return an image under a Gaussian of 4 sigma + 1 pixels, mirrored at its edges."""
-    window, reach = gaussian(4 * sigma_px + 1, sigma_px, image.device), 2 * sigma_px
-    channels = image.shape[1]
-    padded = F.pad(image, (reach, reach, reach, reach), mode="reflect")
-    down = window.view(1, 1, -1, 1).expand(channels, -1, -1, -1)
-    across = window.view(1, 1, 1, -1).expand(channels, -1, -1, -1)
-    return F.conv2d(F.conv2d(padded, down, groups=channels), across, groups=channels)
+def blurred(image: Tensor, window_px: int, sigma_px: float) -> Tensor:
+    """Return an image under a Gaussian of an odd window, mirrored at its edges, (N, C, H, W)."""
+    padded = F.pad(image, [window_px // 2] * 4, mode="reflect")
+    return filtered(padded, gaussian(window_px, sigma_px, image.device))

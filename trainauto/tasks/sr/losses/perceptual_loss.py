@@ -89,8 +89,8 @@ class VGGPerceptualLoss(WeightedLoss):
         range_norm: images are from -1 to 1.
         perceptual_weight: factor of the features' term; 0 leaves it out.
         style_weight: factor of the term of Gram matrices; 0 leaves it out.
-        criterion: ``l1``, ``l2``, or ``fro``, the Frobenius norm over the whole batch: samples then depend on each other,
-            and a batch that does not fit cannot be run in pieces.
+        criterion: ``l1``, ``l2``, or ``fro``, the Frobenius norm over the whole batch: samples then depend on each
+            other, and a batch that does not fit cannot be run in pieces.
         weights: file of the tower's weights; without it torch.hub's folder is looked into.
 
     Raises:

@@ -47,16 +47,12 @@ def load_tower(design: Design, wanted: Iterable[str], file: str | Path | None, *
         found = state.get(name)
         if found is None or found.shape != expected.shape:
             what = "is missing" if found is None else f"has the shape {tuple(found.shape)}, not {tuple(expected.shape)}"
-            raise InputError(
-                Problem(
-                    f"{path} does not hold the weights of {design.name}: {names[name]} {what}", advice=_advice(design)
-                )
-            )
+            raise _other_network(design, path, f"{names[name]} {what}")
     tower.load_state_dict(state)
     if divisor > 1:
         logger.warning(
-            "the weights of %s in %s have %d times fewer channels than the published ones: values of losses and metrics "
-            "that use them are not comparable with those of others",
+            "the weights of %s in %s have %d times fewer channels than the published ones: losses and metrics that "
+            "use them are not comparable with those of others",
             design.name,
             path,
             divisor,
@@ -69,12 +65,11 @@ def _divisor(design: Design, weights: dict[str, torch.Tensor], path: Path) -> in
     first = next(design.convolutions())
     key = f"features.{first.index}.weight"
     if key not in weights:
-        raise InputError(
-            Problem(f"{path} does not hold the weights of {design.name}: there is no {key}", advice=_advice(design))
-        )
+        raise _other_network(design, path, f"{key} is missing")
     channels = len(weights[key])
     return first.channels // channels if 0 < channels < first.channels and not first.channels % channels else 1
 
 
-def _advice(design: Design) -> str:
-    return f"The file that is meant is {SOURCE}{design.file}."
+def _other_network(design: Design, path: Path, reason: str) -> InputError:
+    message = f"{path} does not hold the weights of {design.name}: {reason}"
+    return InputError(Problem(message, advice=f"The file that is meant is {SOURCE}{design.file}."))

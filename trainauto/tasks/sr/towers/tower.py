@@ -164,13 +164,11 @@ class Tower(nn.Module):
         return features
 
     def _convolved(self, image: Tensor, layer: Convolution) -> Tensor:
-        convolution = self.convolutions[layer.name]
-        assert isinstance(convolution, nn.Conv2d)
-        if not (self._replicated and layer is self._built[0]):
-            result: Tensor = convolution(image)
-            return result
-        padded = F.pad(image, [layer.padding] * 4, mode="replicate")
-        return F.conv2d(padded, convolution.weight, convolution.bias, layer.stride)
+        weight = self.get_parameter(f"convolutions.{layer.name}.weight")
+        bias = self.get_parameter(f"convolutions.{layer.name}.bias")
+        if self._replicated and layer is self._built[0]:
+            return F.conv2d(F.pad(image, [layer.padding] * 4, mode="replicate"), weight, bias, layer.stride)
+        return F.conv2d(image, weight, bias, layer.stride, layer.padding)
 
     def published_names(self) -> Mapping[str, str]:
         """Return the key in torchvision's file of each of this tower's weights."""
