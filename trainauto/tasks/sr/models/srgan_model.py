@@ -71,8 +71,9 @@ class SRGANModel(SRModel):
 
     def _loss(self, micro_batch: MicroBatch) -> LossTerms:
         with self._precision.autocast():
-            output = self._forward(self._image(micro_batch["lq"]))
-            terms = self._differences(output, micro_batch)
+            lq = self._image(micro_batch["lq"])
+            output = self._forward(lq)
+            terms = self._differences(output, lq, micro_batch)
             with _untrained(self._judge):
                 terms["l_g_gan"] = self._gan_loss(self._judge(output), target_is_real=True)
         micro_batch["sr"] = output.detach()
