@@ -11,7 +11,8 @@ from torch import nn
 from trainauto.builders.load_plugins import load_plugins
 from trainauto.builders.model import build_network
 from trainauto.core.files import write_json_atomically, write_text_atomically
-from trainauto.engine.checkpoint import Best, Checkpoints
+from trainauto.engine.best import Best
+from trainauto.engine.checkpoint import Checkpoints
 from trainauto.models.weights import save_weights
 from trainauto.options.load import load_options
 from trainauto.storage.run_directory import RunDirectory

@@ -64,6 +64,24 @@ class Tagger(nn.Module):
         return {"loss": nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten()), "logits": logits}
 
 
+class Masked(Regression):
+    """A mean over what its mask lets through, with a head that has learned nothing."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        nn.init.zeros_(self.net[-1].weight)
+
+    def forward(self, x: Tensor, labels: Tensor | None = None, mask: Tensor | None = None, **_more: Any) -> Any:
+        prediction = self.net(x)
+        if labels is None or mask is None:
+            return {"logits": prediction}
+        return {"loss": ((prediction - labels) ** 2 * mask).sum() / mask.sum().clamp(min=1), "logits": prediction}
+
+
+def masked_points(samples: int = 20) -> list[dict[str, Tensor]]:
+    return [{**point, "mask": torch.ones(1) * (number % 4 % 3)} for number, point in enumerate(points(samples))]
+
+
 def without_labels(*numbers: int) -> list[dict[str, Tensor]]:
     """Rows of which some have no label that counts."""
     made = rows(24, ragged=True)

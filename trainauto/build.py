@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from trainauto.builders.distributed_setup import checkpoints_of, earlier_run, new_run, parallel_of
+from trainauto.builders.kept_sets import KeptSets
 from trainauto.builders.model import build_schedule, load_compiler
 from trainauto.builders.resume import take_up
 from trainauto.builders.run_parts import RunParts, build_parts
@@ -17,11 +18,13 @@ from trainauto.builders.summary import run_summary
 from trainauto.builders.trackers import check_trackers, tracker_sinks
 from trainauto.core.worker_process import WorkerProcess
 from trainauto.data import DynamicDataset
+from trainauto.data.same_samples import Accepted
 from trainauto.distributed.communicator import SINGLE_PROCESS, Communicator
 from trainauto.engine.checkpoint import Checkpoints
 from trainauto.engine.checkpointing_fallback import CheckpointingFallback
 from trainauto.engine.controls import Controls
 from trainauto.engine.journal import DecisionJournal
+from trainauto.engine.optimizer_form import take_loop_form
 from trainauto.engine.random_state import seed_rank
 from trainauto.engine.run import Frequencies, Run
 from trainauto.forecast.warm_start import (
@@ -40,6 +43,7 @@ from trainauto.reporting.default_sinks import default_sinks
 from trainauto.reporting.reporter import Reporter
 from trainauto.reporting.sinks import Sink
 from trainauto.reporting.startup_log import StartupLog
+from trainauto.storage.kept_sets import keep_sets
 from trainauto.storage.run_directory import RunDirectory
 from trainauto.storage.run_lock import RunLock
 from trainauto.storage.run_metadata import write_run_metadata
@@ -59,7 +63,8 @@ def build_run(
     check_samples: Callable[[DynamicDataset], None] = lambda _dataset: None,
     ranks: Communicator = SINGLE_PROCESS,
     tracer: WorkerProcess | None = None,
-    repeated_log: Path | None = None,
+    accepts_samples: bool = False,
+    repeated: tuple[RunDirectory, int] | None = None,
 ) -> Iterator[Run]:
     """Build the run an option file describes, and take it down afterwards.
 
@@ -72,7 +77,9 @@ def build_run(
         check_samples: raises where the training set is not what it is to be.
         ranks: who trains it together. The first of them traces, decides, reports and writes.
         tracer: a process that traces, started before; it is ended here.
-        repeated_log: training.log of the run that this one repeats; what that was warned of, this one is not.
+        accepts_samples: of a run that resumes: take the samples that are there now, and begin an epoch with them.
+        repeated: the run that this one repeats, and up to which step. It has its samples, and is not warned of what
+            that was.
 
     Raises:
         InputError: what is given cannot be used, or differs between ranks, or another process trains the run.
@@ -81,12 +88,17 @@ def build_run(
     """
     loaded = runs_of_the_engine(given, "this command")
     check_trackers(loaded, loaded.options.logger)
-    with StartupLog(repeated_log) as startup_log, RunLock() as lock:
+    with StartupLog(repeated[0].log if repeated else None) as startup_log, RunLock() as lock:
         earlier, checkpoints, checkpoint = earlier_run(
             loaded.options, ranks, lock, auto_resume=auto_resume, restarted=restarted
         )
         is_new = checkpoint is None  # else its weights replace pretrained ones, which need not exist any more
-        parts = build_parts(loaded, ranks, pretrained=is_new, check_samples=check_samples, earlier=earlier)
+        sets = (
+            KeptSets(repeated[0], until=repeated[1])
+            if repeated
+            else KeptSets(None if is_new else earlier, accepts=accepts_samples)
+        )
+        parts = build_parts(loaded, ranks, pretrained=is_new, check_samples=check_samples, earlier=earlier, sets=sets)
         model, schedule, start = _build_model(parts, tracer, pretrained=is_new)
         directory = earlier or new_run(loaded, ranks, lock)
         checkpoints = checkpoints or checkpoints_of(directory, loaded.options, ranks)
@@ -97,7 +109,10 @@ def build_run(
                 what = "the run of this name has no checkpoint yet" if earlier else "there is no run of this name yet"
                 logger.warning("nothing to resume: %s; it begins with step 1", what)
             if earlier:
-                take_up(run, parts, start.configured_samples, directory, checkpoint)
+                run.loader.accepted = Accepted(sets.accepted_identities(), everything=accepts_samples)
+                take_up(run, parts, start.configured_samples, directory, checkpoint, sets.accepted)
+            if start.one_by_one:  # not before: a checkpoint holds the form of its own run
+                take_loop_form(run.model.optimizers.values())
             if ranks.is_first:
                 _write_metadata(run, parts, start, directory)
             try:
@@ -211,6 +226,7 @@ def _write_metadata(run: Run, parts: RunParts, start: WarmStart, directory: RunD
     """Write what later commands read of the run besides its logs."""
     configured = run.batch_scaling.configured_samples, start.configured_samples
     steps, world_size = run.progress.steps, parts.ranks.world_size
+    keep_sets(directory, parts.task.datasets, steps)
     write_run_metadata(directory, parts.resolved, parts.task.train_set, configured, steps, world_size)
     parts.task.keep(directory)
     keep_forecast(directory, start.forecast, parts.limit_bytes, parts.precision.device)

@@ -129,7 +129,9 @@ def followed(model: Path) -> Iterator[tuple[Case, PlanBytes]]:
             if loaded is None:
                 raise TypeError(f"{FILE} is of no fine-tuning")
             known = {SAMPLE: largest_conversation(loaded).as_known()}
-            tracer = TraceProcess(FILE, overrides, worker=worker, timeout_s=TRACE_TIMEOUT_S, known=known)
+            tracer = TraceProcess(
+                FILE, overrides, segments="expandable", worker=worker, timeout_s=TRACE_TIMEOUT_S, known=known
+            )
             for batch in SOURCE_GB:
                 yield Case(tokens, checkpoints, batch), tracer.trace(Plan.of(batch_size=batch))
 

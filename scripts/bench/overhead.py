@@ -152,6 +152,10 @@ class Listener:
         """Pass on."""
         self.inner.validation(record, pictures, decisions)
 
+    def sync(self) -> None:
+        """Pass on."""
+        self.inner.sync()
+
     def end(self, summary: RunEnd) -> None:
         """Pass on."""
         self.inner.end(summary)

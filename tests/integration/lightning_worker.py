@@ -90,7 +90,9 @@ def main(result: str) -> None:
         )
 
     with tempfile.TemporaryDirectory() as folder:
-        trainer(EPOCHS, folder).fit(module, growing.loader)
+        first = trainer(EPOCHS, folder)
+        first.fit(module, growing.loader)
+        first.save_checkpoint(f"{folder}/trained.ckpt")
         seen = {
             "batches": list(module.batches),
             "samples": list(module.samples),
@@ -101,6 +103,7 @@ def main(result: str) -> None:
             trainer(1, folder).fit(module, growing.loader)
         except (RuntimeError, MemoryError) as error:
             failed = "OutOfMemory" if is_out_of_memory(error) else repr(error)
+        trainer(EPOCHS, folder).fit(Module(), growing.loader, ckpt_path=f"{folder}/trained.ckpt")
     seen |= {
         "reloads": len(loaders),
         "epochs": EPOCHS,

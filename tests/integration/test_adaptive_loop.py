@@ -36,7 +36,7 @@ def test_steps_that_run_out_of_memory_give_the_gradients_of_those_that_do_not(tr
     assert len(result["errors"]) == trials
     assert max(result["errors"]) < 1e-6
     assert max(result["losses"]) < 1e-6
-    assert result["counted"] == [trials, trials * 4096]  # the progress counters, as if nothing had happened
+    assert result["counted"] == [trials, 0]  # it is one batch, stepped again and again
     places = Counter(result["where"])
     everywhere = {f"{name} {half}" for name in ("maker", "judge") for half in ("forward", "backward")}
     assert set(places) <= everywhere

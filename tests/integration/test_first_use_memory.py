@@ -38,7 +38,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
         datasets={"train": {"lookahead": 1}, "val": {"dataroot_gt": str(folder / "large.png")}},
         train={"total_iter": 4},
         val={"val_freq": 4, "save_img": False},
-        memory={"budget": "32MiB", "calibration": False},
+        memory={"budget": "24MiB", "calibration": False},
         training_automations={"DynamicBatchSizeOptimizer": {"adjustment_frequency": 2, **bounds}},
     )
     with mock.patch.dict(os.environ, {"TRAINAUTO_CACHE": str(folder / "cache")}):
@@ -131,7 +131,7 @@ def test_the_largest_picture_is_tried_before_the_run(tmp_path: Path, write_image
         write_images("gt", 1),
         datasets={"val": {"dataroot_gt": str(val)}},
         train={"total_iter": 2, "ema_decay": 0.0},
-        val={"val_freq": 2, "save_img": False},
+        val={"val_freq": 2, "save_img": False, "tile_overlap": 400},
         memory={"budget": "24MiB"},
     )
     file = write_options(tmp_path / "run.yml", options)

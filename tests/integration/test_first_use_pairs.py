@@ -70,15 +70,15 @@ def test_one_name_in_two_forms_of_unicode(pairs: Path) -> None:
     assert "train 4 " in done.stdout
 
 
-def test_a_partner_that_is_a_gif(pairs: Path) -> None:
+def test_a_partner_of_a_kind_that_is_not_read(pairs: Path) -> None:
     lr = pairs.parent / "lr"
     with Image.open(lr / "p1.png") as image:
-        image.save(lr / "p1.gif")
+        image.save(lr / "p1.ico")
     (lr / "p1.png").unlink()
     said = refused(pairs)
     assert "3 gt and 2 lq images, of which 2 make pairs" in said
     assert "1 gt image without a partner" in said
-    assert "p1.gif is not read: save it as PNG)" in said
+    assert "p1.ico is not read: save it as PNG)" in said
     assert "nearest" not in said
 
 

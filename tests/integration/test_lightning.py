@@ -46,6 +46,7 @@ def test_a_batch_grows_in_mid_epoch_without_reloading_the_loader(tmp_path: Path)
     assert seen["failed"].startswith("OutOfMemory")
     assert seen["plan_after_failure"] < seen["plan_before_failure"]
     assert "ends this fit" in done.stderr
+    assert done.stderr.count("neither the place in the stream of samples nor random generators") == 1
 
 
 def test_what_watches_a_run_is_refused_with_what_to_take() -> None:

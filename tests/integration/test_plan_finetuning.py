@@ -85,7 +85,8 @@ def test_planned_bytes_are_those_that_a_run_foresees(
     foreseen: list[int] = []
     plan = Plan.of(batch_size=3)
 
-    def foresee(_controller: Any, model: Any, samples: Any, _axes: Any, *, clips: bool) -> bool:
+    def foresee(_controller: Any, run: Any, model: Any, samples: Any) -> bool:
+        clips = run.controls.max_norm is not None
         foreseen.append(LoopTracer(model, samples, clips=clips).trace(plan).peak_bytes)
         return True
 

@@ -196,15 +196,19 @@ def test_a_replay_of_other_samples_is_refused(resumed: Path, capsys: pytest.Capt
     moved = resumed.parents[2] / "moved"
     shutil.move(resumed.parents[2] / "gt", moved)
     assert f"Looked for {resumed.parents[2]}/gt" in " ".join(said(str(resumed)).split())
-    # The same images elsewhere are the same samples; one more, or one under another name, are others.
+    # The same images elsewhere are the same samples, whatever lies beside them; one under another name is not.
     there = ["--force_yml", f"datasets:train:dataroot_gt={moved}", f"datasets:val:dataroot_gt={moved}"]
+    shutil.copy(moved / "image_000.png", moved / "more.png")
     assert main(["replay", str(resumed), "--until", "2", *there]) == 0
     assert "2 steps, every loss equals the log's" in capsys.readouterr().out
-    shutil.copy(moved / "image_000.png", moved / "more.png")
     made = len(list(Path("experiments/tiny_replay").iterdir()))
-    assert "has 6 samples, the run was trained on 5" in said(str(resumed), *there)
     (moved / "image_000.png").unlink()
+    assert "1 renamed: image_000.png is now more.png" in said(str(resumed), *there)
+    for listed in resumed.glob("samples*.json"):  # as versions left a run that kept no list
+        listed.unlink()
     assert "samples of other names" in said(str(resumed), *there)
+    shutil.copy(moved / "more.png", moved / "image_000.png")
+    assert "has 6 samples, the run was trained on 5" in said(str(resumed), *there)
     assert len(list(Path("experiments/tiny_replay").iterdir())) == made  # refused before anything was written
     (resumed / "given.yml").unlink()
     assert "has no given.yml" in said(str(resumed))

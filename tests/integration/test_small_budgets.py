@@ -27,11 +27,11 @@ def options(gt: Path, budget: str, **changes: Any) -> dict[str, Any]:
 
 
 def test_validation_that_will_not_fit_is_known_before_the_first_step(tmp_path: Path, write_images: Write) -> None:
-    """The enlarged picture alone, 2400x2400x3 as float32, is 66 MiB; steps of one crop of 8 px need next to nothing."""
+    """No tile sees less than 900 px, with 16 channels 52 MB each; steps of one crop of 8 px need next to nothing."""
     gt = write_images("gt", 1)
     picture = str(gt / "image_000.png")
     assert cv2.imwrite(picture, cv2.resize(cv2.imread(picture), (2400, 2400)))
-    loaded = options(gt, "24MiB", val={"val_freq": 3})
+    loaded = options(gt, "24MiB", val={"val_freq": 3, "tile_overlap": 300})
     file = write_options(tmp_path / "run.yml", loaded)
     done = train(file)
     said = " ".join(done.stdout.replace("error: ", "").split())
@@ -45,6 +45,23 @@ def test_validation_that_will_not_fit_is_known_before_the_first_step(tmp_path: P
     run = run_directory(file)
     assert len(step_records(run)) == 3
     assert (run / "checkpoints" / "step_00000003").is_dir()
+
+
+def test_an_enlarged_picture_counts_against_no_budget(tmp_path: Path, write_images: Write) -> None:
+    """As float32 it would be 35 MiB; of 8 bits it is 8.3 MiB, which lie in a file."""
+    val = write_images("val", 1)
+    picture = str(val / "image_000.png")
+    assert cv2.imwrite(picture, cv2.resize(cv2.imread(picture), (1704, 1704)))
+    val_set = {"dataroot_gt": str(val)}
+    loaded = options(write_images("gt", 1), "24MiB", val={"val_freq": 3, "save_img": False})
+    loaded["datasets"]["val"] |= val_set
+    done = train(write_options(tmp_path / "run.yml", loaded))
+    assert done.returncode == 0, done.stdout
+    assert "will not fit" not in done.stdout
+    assert "failed" not in done.stdout
+    run = run_directory(tmp_path / "run.yml")
+    assert len((run / "validation.jsonl").read_text().splitlines()) == 1
+    assert [file.name for file in (run / "validation").iterdir()] == []
 
 
 def test_what_a_budget_counts_and_how_exact_it_is(tmp_path: Path, write_images: Write) -> None:

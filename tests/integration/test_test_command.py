@@ -42,7 +42,7 @@ def lines_of(results: Path) -> list[dict[str, Any]]:
 def test_a_run_and_the_same_weights_in_a_test_file_give_the_same_figures(tmp_path: Path, run: Path) -> None:
     done = measured(run, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert "made, step 10, averaged weights: compact x2" in done.stdout  # the best, not the latest
+    assert ", step 10, averaged weights: compact x2" in done.stdout  # the best, not the latest
     assert all(len(line) <= 80 for line in done.stdout.splitlines())
     of_run = lines_of(tmp_path / "results" / "made")
     assert [line.get("image") for line in of_run] == ["image_000", "image_001", None]

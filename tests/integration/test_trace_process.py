@@ -59,7 +59,7 @@ def test_the_process_answers_as_a_trace_in_this_one(options: Callable[..., Path]
 
 
 def test_a_process_that_dies_is_told_and_not_started_for_ever(options: Callable[..., Path]) -> None:
-    with TraceProcess(options("aborts"), timeout_s=200) as process:
+    with TraceProcess(options("aborts"), segments="expandable", timeout_s=200) as process:
         for _ in range(2):
             with pytest.raises(TraceError) as caught:
                 process.trace(PLAN)
@@ -75,7 +75,8 @@ def test_a_process_that_dies_is_told_and_not_started_for_ever(options: Callable[
 def test_the_process_ends_with_its_parent(options: Callable[..., Path]) -> None:
     program = (
         "import sys, time; from pathlib import Path; from trainauto.forecast.trace_process import TraceProcess\n"
-        "process = TraceProcess(Path(sys.argv[1])); process.start(); print(process._worker._process.pid, flush=True)\n"
+        "process = TraceProcess(Path(sys.argv[1]), segments='expandable'); process.start()\n"
+        "print(process._worker._process.pid, flush=True)\n"
         "time.sleep(600)"
     )
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from tests.acceptance import ACCEPTANCE
-from tests.trainers import Regression, tiny_model, weights
+from tests.trainers import Masked, Regression, tiny_model, weights
 
 WORKER = Path(__file__).parent / "trainer_ranks.py"
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(WORKER.parents[2]), "OMP_NUM_THREADS": "1"}
@@ -44,7 +44,7 @@ def result_of(folder: Path, processes: list[subprocess.Popen[str]]) -> dict[str,
 
 
 def test_two_processes_train_what_one_does(tmp_path: Path) -> None:
-    """Sums over labels and means over samples; also where the second runs out of memory (SGD, fp64)."""
+    """Sums over labels, means over samples and over masks; also where the second runs out of memory (SGD, fp64)."""
     runs = {"alone": (4, 0, 1), "tight": (2, 1, 2), **({"two": (2, 0, 2)} if ACCEPTANCE else {})}
     processes = {name: started(tmp_path / name, *settings) for name, settings in runs.items()}
     results = {name: result_of(tmp_path / name, processes[name]) for name in runs}
@@ -57,7 +57,7 @@ def test_two_processes_train_what_one_does(tmp_path: Path) -> None:
         first = "step 2: ValueError: a plugin that fails\nafter step 2"
         other = "FirstRankError: the first rank ends the run with an error of its own: ValueError: a plugin that fails"
         assert errors == [first] + [f"step 2: {other}"] * (runs[name][2] - 1), name
-    for kind, fresh in (("words", tiny_model().double()), ("numbers", Regression())):
+    for kind, fresh in (("words", tiny_model().double()), ("numbers", Regression()), ("masked", Masked())):
         alone, moved = results["alone"][kind], torch.tensor(results["alone"][kind]["weights"]).double()
         assert float((moved - weights(fresh)).norm()) > 0.01
         for name in runs.keys() - {"alone"}:

@@ -13,6 +13,7 @@ import cv2
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 from tests.acceptance import only_in_acceptance
 from tests.integration.commands import Ended, command, environment
@@ -63,6 +64,59 @@ def test_a_folder_is_enlarged_and_a_stopped_job_goes_on(tmp_path: Path, run: Pat
     assert "\nrun whole, without tiles\npeak of memory: predicted " in again.stdout
     assert "2 there already" in again.stdout
     assert all(len(line) <= 80 for line in again.stdout.splitlines())
+
+
+def test_pictures_of_another_network_are_not_there_already(tmp_path: Path, write_images: Write) -> None:
+    options = options_of({"type": "compact", "num_feat": 4, "num_conv": 1})
+    run, source, out = (
+        make_run(tmp_path, options, steps=(10, 20)).path,
+        write_images("in", 2, (20, 20)),
+        tmp_path / "out",
+    )
+    assert upscale(run, source, out, "--checkpoint", "10", cwd=tmp_path).returncode == 0
+    before = (out / "image_000.png").read_bytes()
+    done = upscale(run, source, out, "--checkpoint", "20", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "image_000.png was made by another network (made: compact x2, run " in done.stderr
+    assert ", step 10, averaged weights), and 1 more picture of other networks" in done.stderr
+    assert (out / "image_000.png").read_bytes() == before
+    assert upscale(run, source, out, "--checkpoint", "20", "--overwrite", cwd=tmp_path).returncode == 0
+    assert (out / "image_000.png").read_bytes() != before
+    cv2.imwrite(str(out / "image_001.png"), np.zeros((40, 40, 3), np.uint8))
+    done = upscale(run, source, out, "--checkpoint", "20", cwd=tmp_path)
+    assert "2 there already (1 of them do not say which network made them)" in " ".join(done.stdout.split())
+
+
+def test_an_experiment_whose_newest_run_was_stopped(
+    tmp_path: Path, write_images: Write, caplog: pytest.LogCaptureFixture
+) -> None:
+    options, source = options_of({"type": "compact", "num_feat": 4, "num_conv": 1}), write_images("in", 1, (20, 20))
+    runs = [make_run(tmp_path, options, steps=(step,)) for step in (30, 10)]
+    for made, status in zip(runs, ("completed", "stopped"), strict=True):
+        made.log_object.write_text(json.dumps({"status": status}))
+    done = upscale("experiments/made", source, tmp_path / "out", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert f"run {runs[1].path.name}, step 10" in done.stdout
+    assert f"{runs[1].path.name} is the newest run of experiments/made and did not come to its end" in caplog.text
+    assert f"its step 10 is used. experiments/made/{runs[0].path.name} did" in caplog.text
+    caplog.clear()
+    upscale(runs[1].path, source, tmp_path / "out", cwd=tmp_path)
+    assert not caplog.records, "that run is named itself"
+
+
+def test_weights_that_have_diverged_make_no_black_pictures(tmp_path: Path, run: Path, write_images: Write) -> None:
+    source = write_images("in", 1, (20, 20))
+    (file,) = run.rglob("net_g.safetensors")
+    state = load_file(file)
+    state[next(iter(state))].view(-1)[3] = float("nan")
+    torch.save(state, tmp_path / "nan.pth")
+    save_file(state, file)
+    for named in ((run,), ("--weights", tmp_path / "nan.pth")):
+        done = upscale(*named, source, tmp_path / "out", cwd=tmp_path)
+        assert done.returncode == 2
+        assert "cannot be used: 1 of " in done.stderr
+        assert "is NaN in 1 of " in done.stderr
+        assert not (tmp_path / "out").exists()
 
 
 def test_nothing_is_read_and_overwritten(tmp_path: Path, run: Path, write_images: Write) -> None:

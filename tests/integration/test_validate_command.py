@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from pathlib import Path
 
+import cv2
 import pytest
 
 from tests.integration.commands import tiny_options, write_options
@@ -33,9 +34,12 @@ def test_a_good_file_is_trained_and_nothing_stays(
     here: Path, write_images: Write, capsys: pytest.CaptureFixture[str]
 ) -> None:
     controller = {"DynamicBatchSizeOptimizer": {"min_lq_size": 16, "max_batch_size": 8, "target_vram_usage": 0.8}}
+    val = write_images("val", 2)
+    large = str(val / "image_001.png")
+    cv2.imwrite(large, cv2.resize(cv2.imread(large), (200, 180)))
     options = tiny_options(
         write_images("gt", 3),
-        datasets={"train": {"num_worker_per_gpu": 2}},
+        datasets={"train": {"num_worker_per_gpu": 2}, "val": {"dataroot_gt": str(val)}},
         memory={"budget": "200MiB"},
         training_automations=controller,
     )
@@ -49,12 +53,12 @@ def test_a_good_file_is_trained_and_nothing_stays(
     assert file.exists()
     assert max(len(line) for line in printed.splitlines()) <= 80
     flat = " ".join(printed.split())
-    for words in ("train 3, val 1", "image of 32 px", "compact x2", "gradient norm", "of 200.0 MiB; predicted"):
+    for words in ("train 3, val 2", "image of 32 px", "compact x2", "gradient norm", "of 200.0 MiB; predicted"):
         assert words in flat, printed
     for beginning in (
         "step 1 ",
         "step 2 ",
-        "validation  val/image_000 in",
+        "validation  val/image_001 in",  # the largest
         "checkpoint ",
         "controller  step 1: plan ->",
     ):

@@ -11,7 +11,17 @@ from typing import Any
 
 import torch
 
-from tests.trainers import Regression, Watched, points, rows, tiny_model, watched, weights
+from tests.trainers import (
+    Masked,
+    Regression,
+    Watched,
+    masked_points,
+    points,
+    rows,
+    tiny_model,
+    watched,
+    weights,
+)
 from trainauto.automations import AUTOMATIONS, Automation
 from trainauto.core.errors import TrainautoError
 from trainauto.core.records import StepRecord
@@ -29,8 +39,15 @@ class Uneven(Watched):
         return super().compute_loss(model, inputs, *arguments, **options)
 
 
+KINDS: dict[str, Any] = {
+    "words": lambda: (tiny_model().double(), rows(ragged=True)),
+    "numbers": lambda: (Regression(), points()),
+    "masked": lambda: (Masked(), masked_points()),
+}
+
+
 def trained(kind: str, folder: Path, batch_size: int, most: int) -> dict[str, Any]:
-    model, dataset = (tiny_model().double(), rows(ragged=True)) if kind == "words" else (Regression(), points())
+    model, dataset = KINDS[kind]()
     trainer = watched(
         folder,
         model,
@@ -103,7 +120,7 @@ def failed(folder: Path, batch_size: int) -> str:
 if __name__ == "__main__":
     torch.set_num_threads(1)
     folder, batch_size, most = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
-    found = {kind: trained(kind, folder, batch_size, most) for kind in ("words", "numbers")}
+    found = {kind: trained(kind, folder, batch_size, most) for kind in KINDS}
     found["stopped"] = stopped(folder, batch_size)
     rank = os.environ.get("RANK", "0")
     (folder / f"failed_{rank}.txt").write_text(failed(folder, batch_size))

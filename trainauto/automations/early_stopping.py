@@ -70,9 +70,10 @@ class IntelligentEarlyStopping(Automation):
         """Compare with the best so far; one that is made again after a resume counts once."""
         if record.step <= self._last_step or (read := self._metric.read(record)) is None:
             return None
-        value, higher = read
-        self._last_step = record.step
-        if is_better(value, self._best, higher=higher, by=self._min_improvement):
+        value, self._last_step = read.value, record.step
+        if not read.is_comparable:
+            self._best, self._waited = None, 0
+        if is_better(value, self._best, higher=read.higher, by=self._min_improvement):
             self._best, self._best_step, self._waited = value, record.step, 0
             return None
         self._waited += 1
@@ -90,6 +91,7 @@ class IntelligentEarlyStopping(Automation):
         """Return the best so far, and how long ago it was."""
         return {
             "metric": self._metric.name,
+            "measured_by": self._metric.measured_by,
             "best": self._best,
             "best_step": self._best_step,
             "last_step": self._last_step,
@@ -98,7 +100,7 @@ class IntelligentEarlyStopping(Automation):
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on counting; where another metric is watched now, begin anew."""
-        if not self._metric.take_up(state["metric"]):
+        if not self._metric.take_up(state["metric"], state.get("measured_by", "")):
             return
         self._best = state["best"]
         self._best_step, self._last_step = int(state["best_step"]), int(state["last_step"])

@@ -112,7 +112,7 @@ class IntelligentLearningRateScheduler(Automation):
         if self._unit is None:
             self._unit = samples
         self._note_terms(losses, 0 if record.shape.tokens else record.plan.size)  # tokens bound batches, not samples
-        value = sum(losses.values()) if self._name is None else losses.get(self._name, sum(losses.values()))
+        value = record.loss if self._name is None else losses.get(self._name, record.loss)
         if not isfinite(value):  # of fp16, whose scaler has left the step out
             return None
         self._unmeasured += Span(1, samples)
@@ -127,11 +127,12 @@ class IntelligentLearningRateScheduler(Automation):
 
     def on_validation_end(self, record: ValidationRecord) -> RateFactor | None:
         """Compare the metric that is watched with what it was before."""
-        if self._is_loss or (read := self._metric.read(record)) is None or not isfinite(read[0]):
+        if self._is_loss or (read := self._metric.read(record)) is None or not isfinite(read.value):
             return None
-        value, higher = read
+        if not read.is_comparable:
+            self._plateau = Plateau()
         span, self._unmeasured = self._unmeasured, NOTHING
-        return self._compare(-value if higher else value, span, self._metric.shown)
+        return self._compare(-read.value if read.higher else read.value, span, self._metric.shown)
 
     def _on_loss(self, window: WindowFigures) -> RateFactor | None:
         if (decision := self._regained(window.mean)) is not None:
@@ -223,6 +224,7 @@ class IntelligentLearningRateScheduler(Automation):
             "size": self._size,
             "watched": self._name,
             "metric": self._metric.name,
+            "measured_by": self._metric.measured_by,
             "window": [list(step) for step in self._window.steps],
             "divergence": self._divergence.state_dict(),
             "plateau": self._plateau.state_dict(),
@@ -245,7 +247,7 @@ class IntelligentLearningRateScheduler(Automation):
             self._divergence = Divergence.from_state(state["divergence"])
             regain = state["to_regain"]
             self._to_regain = None if regain is None else (float(regain[0]), float(regain[1]))
-            self._metric.take_up(state["metric"])
+            self._metric.take_up(state["metric"], state.get("measured_by", ""))
             self._plateau = Plateau.from_state(state["plateau"])
 
 

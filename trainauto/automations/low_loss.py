@@ -39,7 +39,7 @@ class StopAtLowLoss(Automation):
         """Count the step."""
         if not record.losses:
             return None
-        self._low_steps = self._low_steps + 1 if sum(record.losses.values()) <= self._loss else 0
+        self._low_steps = self._low_steps + 1 if record.loss <= self._loss else 0
         if self._low_steps < self._patience:
             return None
         reason = f"the loss was at most {self._loss:g} for {self._low_steps} steps, up to step {record.step}"

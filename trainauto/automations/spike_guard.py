@@ -72,7 +72,7 @@ class SpikeGuard(Automation):
         """Look at the losses and gradients of a step."""
         if not record.losses or not record.shape.samples:
             return None
-        loss = sum(record.losses.values())
+        loss = record.loss
         if record.non_finite or not isfinite(loss):
             return self._on_non_finite(record)
         self._non_finite = 0
@@ -84,7 +84,9 @@ class SpikeGuard(Automation):
         self._far = []
         if self._non_finite <= self._skip:
             return None
-        terms = ", ".join(name for name, value in record.losses.items() if not isfinite(value))
+        terms = ", ".join(
+            name for name, value in record.losses.items() if not isfinite(value) and name not in record.told
+        )
         passes = ", ".join(record.non_finite)
         what = f"loss {terms} is no finite number" if terms else f"the gradients of {passes} are no finite numbers"
         times = f" for {counted(self._non_finite, 'step')}, up to step {record.step}" if self._skip else ""

@@ -1,6 +1,7 @@
 """A figure of validations that an automation goes by: which it is, and which way is better."""
 
 import logging
+from dataclasses import dataclass
 from math import isfinite
 from typing import Literal
 
@@ -24,6 +25,21 @@ HOW_TO_VALIDATE = (
 logger = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True)
+class MetricReading:
+    """A metric as a validation has measured it.
+
+    Attributes:
+        value: it.
+        higher: whether higher is better.
+        is_comparable: whether the values before were measured with the same arguments, on the same samples.
+    """
+
+    value: float
+    higher: bool
+    is_comparable: bool
+
+
 class WatchedMetric:
     """A metric by its name: ``val/psnr``, or ``psnr`` of whichever set has it first.
 
@@ -38,6 +54,7 @@ class WatchedMetric:
         self.name = self._asked = name
         self._seen: dict[str, int] = {}
         self._has_warned = False
+        self.measured_by = ""
 
     def check(self, facts: RunFacts) -> None:
         """Refuse a name of nothing that will be measured, and one of which nobody knows which way is better.
@@ -60,8 +77,8 @@ class WatchedMetric:
             message = f"{self._owner}: no validation measures '{self.name}'"
             raise InputError(Problem(message, advice=nearest(self.name, measured), argument="monitor_metric"))
 
-    def read(self, record: ValidationRecord) -> tuple[float, bool] | None:
-        """Return its value in a validation, and whether higher is better; ``None`` where that is not measured in it."""
+    def read(self, record: ValidationRecord) -> MetricReading | None:
+        """Return its value in a validation; ``None`` where that is not measured in it, or says nothing."""
         if self.name is None:
             some = (metric for metric in record.metrics if self._knows(record, metric))
             self.name = next((f"{record.dataset}/{metric}" for metric in some), None)
@@ -74,8 +91,11 @@ class WatchedMetric:
                 if not self._knows(record, metric):
                     self._note_unknown(full)
                     return None
+                if record.says_nothing_of(metric):
+                    return None
                 higher = record.better_is_higher.get(metric, False)
-                return float(value), higher if self._direction == "auto" else self._direction == "higher"
+                higher = higher if self._direction == "auto" else self._direction == "higher"
+                return MetricReading(float(value), higher, self._is_comparable(record.measured_by.get(metric, "")))
             self._note_other(full, record.step)
         return None
 
@@ -84,12 +104,22 @@ class WatchedMetric:
         """Its name as people may see it: it may be anybody's."""
         return visible(self.name or "")
 
-    def take_up(self, before: str | None) -> bool:
+    def take_up(self, before: str | None, measured_by: str = "") -> bool:
         """Go on with the metric that was watched before; say whether it is the one that is asked for now."""
         if before is not None and self.name is not None and self.name not in _names(before):
             return False
-        self.name = before or self._asked
+        self.name, self.measured_by = before or self._asked, measured_by
         return True
+
+    def _is_comparable(self, measured_by: str) -> bool:
+        """Say whether values of now compare with those before; note, once, where they do not."""
+        before, self.measured_by = self.measured_by, measured_by or self.measured_by
+        if not before or before == self.measured_by:
+            return True
+        logger.warning(
+            "%s: %s is measured by %s now, and was by %s: it begins anew", self._owner, self.shown, measured_by, before
+        )
+        return False
 
     def _knows(self, record: ValidationRecord, metric: str) -> bool:
         return self._direction != "auto" or metric in record.better_is_higher

@@ -3,8 +3,9 @@
 import inspect
 import logging
 import os
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,11 +14,14 @@ from torch import nn
 
 from trainauto.automations.dynamic_batch_size import LQ_SIZE
 from trainauto.builders.components import build_component, locate_errors
+from trainauto.builders.kept_sets import KeptSets
 from trainauto.builders.model import channels_of, requirements_of
 from trainauto.core.errors import InputError, Problem
 from trainauto.core.plan import BATCH_SIZE, Axis, Plan
 from trainauto.core.sharding import SINGLE_PROCESS, SampleSharding
+from trainauto.core.words import counted
 from trainauto.data import DatasetScan, DynamicDataLoader, DynamicDataset
+from trainauto.data.sample_files import Kept
 from trainauto.optim.precision import Precision
 from trainauto.options.component_arguments import check_arguments
 from trainauto.options.load import LoadedOptions
@@ -39,12 +43,19 @@ NOT_OF_THE_DATASET = frozenset(
 """Options of a set that the plan and the loader read, whatever its dataset takes."""
 
 
-def _dataset(loaded: LoadedOptions, key: str, chosen: TrainDataset | ValDataset, network: nn.Module) -> DynamicDataset:
+def _dataset(
+    loaded: LoadedOptions,
+    key: str,
+    chosen: TrainDataset | ValDataset,
+    network: nn.Module,
+    kept: Kept | None = None,
+) -> DynamicDataset:
     path = ("datasets", key)
     with locate_errors(loaded, (*path, "type")):
         parameters = inspect.signature(DATASETS.get(chosen.type)).parameters
     arguments = _dataset_arguments(chosen, parameters.keys() - {"type"})
-    filled_in = {"scale": loaded.options.scale, "channels": channels_of(network)}
+    filled_in = {"scale": loaded.options.scale, "channels": channels_of(network), "kept": kept}
+    filled_in["crops_larger"] = key != "train"
     dataset: DynamicDataset = build_component(loaded, DATASETS, path, chosen.type, arguments, filled_in)()
     dataset.name = chosen.name  # whether it takes one or not: scans, curves and folders go by it
     return dataset
@@ -57,10 +68,20 @@ def _dataset_arguments(chosen: TrainDataset | ValDataset, parameters: Set[str]) 
     return {name: value for name in names if (value := getattr(chosen, name)) is not None}
 
 
-def build_train_set(loaded: LoadedOptions, network: nn.Module) -> tuple[DynamicDataset, dict[str, DatasetScan]]:
-    """Return the training set, and what a look at its files found, by the name of the set."""
+def build_train_set(
+    loaded: LoadedOptions, network: nn.Module, sets: KeptSets | None = None
+) -> tuple[DynamicDataset, dict[str, DatasetScan]]:
+    """Return the training set, and what a look at its files found, by the name of the set.
+
+    Args:
+        loaded: the option file.
+        network: what is trained.
+        sets: which files of theirs a resumed run has; ``None`` takes all.
+    """
     chosen = loaded.options.datasets.train
-    dataset = _dataset(loaded, "train", chosen, network)
+    with locate_errors(loaded, ("datasets", "train")):
+        build = partial(_dataset, loaded, "train", chosen, network)
+        dataset = (sets or KeptSets()).train_set(chosen.name, build)
     _warn_of_many_workers(chosen)
     return dataset, {dataset.name: _scanned(loaded, "train", dataset)}
 
@@ -71,18 +92,53 @@ def _warn_of_many_workers(chosen: TrainDataset) -> None:
         logger.warning("num_worker_per_gpu is %d, this machine has %d cores", chosen.num_worker_per_gpu, cores)
 
 
-def build_val_sets(loaded: LoadedOptions, network: nn.Module, scans: dict[str, DatasetScan]) -> list[DynamicDataset]:
-    """Return the validation sets in file order; what was found of them is added to ``scans``."""
+def build_val_sets(
+    loaded: LoadedOptions, network: nn.Module, scans: dict[str, DatasetScan], sets: KeptSets | None = None
+) -> list[DynamicDataset]:
+    """Return the validation sets in file order; what was found of them is added to ``scans``.
+
+    Args:
+        loaded: the option file.
+        network: what is validated.
+        scans: by the name of the set.
+        sets: which files of theirs a resumed run has; ``None`` takes all.
+    """
     if not loaded.options.val.val_enabled:
         return []
     metrics = build_metrics(loaded)
     datasets = []
     for key, chosen in loaded.options.datasets.validation_sets.items():
-        dataset = _dataset(loaded, key, chosen, network)
+        build = partial(_dataset, loaded, key, chosen, network)
+        dataset = (sets or KeptSets()).validation_set(chosen.name, build)
         scans[dataset.name] = scan = _scanned(loaded, key, dataset)
         _try_metrics(loaded, metrics, dataset, scan, channels_of(network))
         datasets.append(dataset)
     return datasets
+
+
+def warn_of_shared_images(train_set: DynamicDataset, val_sets: Sequence[DynamicDataset]) -> None:
+    """Say so where a set validates on files that are trained on, under whatever path: it praises what is remembered."""
+    trained = {_identity(train_set, index) for index in range(len(train_set))} - {None} if val_sets else set()
+    for dataset in val_sets:
+        shared = [index for index in range(len(dataset)) if _identity(dataset, index) in trained]
+        if shared:
+            logger.warning(
+                "dataset '%s' shares %d of its %s with the training set (%s%s): its figures say little of other images",
+                dataset.name,
+                len(shared),
+                counted(len(dataset), "image"),
+                dataset.sample_key(shared[0]),
+                ", ..." if len(shared) > 1 else "",
+            )
+
+
+def _identity(dataset: DynamicDataset, index: int) -> tuple[int, int] | None:
+    """Return which file a sample is, whatever path leads to it; ``None`` of one that is no file."""
+    try:
+        status = Path(dataset.sample_name(index)).stat()
+    except (OSError, ValueError):
+        return None
+    return status.st_dev, status.st_ino
 
 
 def _scanned(loaded: LoadedOptions, key: str, dataset: DynamicDataset) -> DatasetScan:
@@ -208,4 +264,5 @@ def build_validator(
         tiles,
         device,
         directory.validation / dataset.name if val.save_img else None,
+        scratch=directory.validation,
     )

@@ -29,6 +29,7 @@ from trainauto.models.parallel import Parallel
 from trainauto.optim import OPTIMIZERS
 from trainauto.optim.precision import Precision
 from trainauto.optim.schedules import RateSchedule
+from trainauto.options.combination_checks import image_sets
 from trainauto.options.load import LoadedOptions
 from trainauto.options.run_options import FileOptions, RunOptions
 from trainauto.options.schema import Component, Options
@@ -38,6 +39,10 @@ from trainauto.tasks.sr.models import MODELS
 logger = logging.getLogger(__name__)
 
 COMPILER = "torch._dynamo"
+
+IMAGE_SETS = frozenset({"gtimagedataset", "pairedimagedataset"})
+IMAGE_CHANNELS = (1, 3)
+"""What images of these sets are read as."""
 
 
 def choose_precision(loaded: LoadedOptions[FileOptions], ranks: Communicator = SINGLE_PROCESS) -> Precision:
@@ -90,10 +95,26 @@ def build_network(loaded: LoadedOptions, *, pretrained: bool = True) -> nn.Modul
         loaded, ARCHS, ("network_g",), chosen.type, chosen.arguments, {"scale": options.scale, "upscale": options.scale}
     )()
     with locate_errors(loaded, ("network_g",)):
+        _check_input(options, network)
         _check_output(network, chosen.type, options.scale)
     if pretrained:
         load_start(loaded, network, "g", options.path.pretrain_network_g)
     return network
+
+
+def _check_input(options: Options, network: nn.Module) -> None:
+    """Refuse a network whose input no image set here can give; a set of a plugin may give anything."""
+    channels = channels_of(network)
+    kinds = {image_set.type.lower() for _, image_set in image_sets(options.datasets)} if _has_sets(options) else set()
+    if channels in IMAGE_CHANNELS or not kinds & IMAGE_SETS:
+        return
+    message = f"network '{options.network_g.type}' takes {channels} channels, and images are read as RGB or grey"
+    argument = "num_in_ch" if "num_in_ch" in options.network_g.arguments else ""
+    raise InputError(Problem(message, advice="Write num_in_ch: 3, or 1 for grey.", argument=argument))
+
+
+def _has_sets(options: Options) -> bool:
+    return "datasets" in options.model_fields_set  # options that were made for a file of weights have none
 
 
 def _check_output(network: nn.Module, name: str, scale: int) -> None:

@@ -11,6 +11,7 @@ from torch import nn
 from trainauto.builders.components import locate_errors
 from trainauto.core.errors import InputError, Problem
 from trainauto.core.words import visible
+from trainauto.models.usable_weights import check_values
 from trainauto.models.weights import WeightDifferences, load_same
 from trainauto.models.weights_file import FileWeights, read_weights
 from trainauto.options.load import LoadedOptions
@@ -82,10 +83,13 @@ def modern_weights(file: Path, key: str | None, network: nn.Module) -> FileWeigh
         network: what they are for; beginnings of names that it has are left alone.
 
     Raises:
-        InputError: as :func:`trainauto.models.weights_file.read_weights`, or an old file of a variant that is not
-            supported.
+        InputError: as :func:`trainauto.models.weights_file.read_weights`, an old file of a variant that is not
+            supported, or numbers that are no weights: NaN, infinite, integers, complex.
     """
-    return _modern(read_weights(file, key, network.state_dict().keys()), file)
+    own = network.state_dict()
+    weights = _modern(read_weights(file, key, own.keys()), file)
+    check_values(file, weights.tensors, own)
+    return weights
 
 
 def without_a_network(file: Path, key: str | None) -> FileWeights:

@@ -11,9 +11,10 @@ from pathlib import Path
 from trainauto.builders.run_parts import RunParts
 from trainauto.core.decisions import Rollback
 from trainauto.core.errors import NetworkMismatchError
-from trainauto.engine.checkpoint import Best
+from trainauto.engine.best import Best
 from trainauto.engine.run import Run
 from trainauto.reporting.jsonl import add_decision
+from trainauto.reporting.log_gaps import rewind
 from trainauto.storage.resumes import CHANGED
 from trainauto.storage.run_directory import RunDirectory
 from trainauto.storage.run_log import logged_decisions, validated_sets
@@ -22,7 +23,14 @@ from trainauto.storage.run_metadata import changed_options, configured_samples
 logger = logging.getLogger(__name__)
 
 
-def take_up(run: Run, parts: RunParts, configured_now: int, directory: RunDirectory, checkpoint: Path | None) -> None:
+def take_up(
+    run: Run,
+    parts: RunParts,
+    configured_now: int,
+    directory: RunDirectory,
+    checkpoint: Path | None,
+    accepted: Sequence[str] = (),
+) -> None:
     """Continue an earlier run: the first rank reads and tells, for it is about to write these files anew.
 
     Args:
@@ -31,12 +39,13 @@ def take_up(run: Run, parts: RunParts, configured_now: int, directory: RunDirect
         configured_now: samples of a step that the option file asks for.
         directory: of the run.
         checkpoint: where it stands; ``None`` before its first one.
+        accepted: how its samples have changed, in words, where those of now were accepted.
     """
     ranks, configured = parts.ranks, (run.batch_scaling.configured_samples, configured_now)
     changes = ranks.broadcast_object(partial(changed_options, directory, parts.resolved, ranks.world_size))
     samples = ranks.broadcast_object(partial(configured_samples, directory, *configured))
     run.batch_scaling = replace(run.batch_scaling, configured_samples=samples)
-    _continue_run(run, directory, checkpoint, changes)
+    _continue_run(run, directory, checkpoint, [*changes, *accepted])
 
 
 def _continue_run(run: Run, directory: RunDirectory, checkpoint: Path | None, changes: Sequence[str]) -> None:
@@ -47,7 +56,7 @@ def _continue_run(run: Run, directory: RunDirectory, checkpoint: Path | None, ch
         except NetworkMismatchError as error:
             raise _explained(error, changes) from error
     if run.ranks.is_first:
-        directory.rewind(run.progress.steps)
+        rewind(directory, run.progress.steps, validates_every=run.frequencies.validate if run.validators else 0)
         _log_rollback(run, directory)
     every, step = run.frequencies.validate, run.progress.steps
     # Under another interval nobody can tell whether it was due; after the last step it always was.
@@ -79,7 +88,8 @@ def _made_validations(run: Run, directory: RunDirectory) -> list[str]:
     made = validated_sets(directory, step)
     first = run.validators[0].name if run.validators else ""
     with suppress(KeyError, TypeError, ValueError):  # validated by another metric, or by none
-        score = Best(step, float(made[first]["metrics"][metric]), f"{first}/{metric}")
+        measured_by = str(made[first].get("measured_by", {}).get(metric, ""))
+        score = Best(step, float(made[first]["metrics"][metric]), f"{first}/{metric}", measured_by)
         run.checkpoints.note_score(score, better_is_higher=made[first]["better_is_higher"][metric])
     return sorted(made)
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 
 from trainauto.builders.automations import build_automations
 from trainauto.builders.distributed_setup import check_same_everywhere, limit_and_sharding
+from trainauto.builders.kept_sets import KeptSets
 from trainauto.builders.load_plugins import load_plugins
 from trainauto.builders.model import choose_precision
 from trainauto.builders.task_parts import TaskParts
@@ -60,6 +61,7 @@ def build_parts(
     pretrained: bool,
     check_samples: Callable[[DynamicDataset], None],
     earlier: RunDirectory | None = None,
+    sets: KeptSets | None = None,
 ) -> RunParts:
     """Build what needs no directory; everything that can be wrong with options and data is found here.
 
@@ -69,6 +71,7 @@ def build_parts(
         pretrained: load the weights it starts from.
         check_samples: raises where the training set is not what it is to be.
         earlier: the run that is resumed, where there is one.
+        sets: which files it has.
     """
     options = loaded.options
     load_plugins(loaded)
@@ -76,7 +79,13 @@ def build_parts(
     budget_bytes = options.memory.budget_bytes(precision.device.type)
     seed_everything(options.manual_seed)
     task = build_task(
-        loaded, precision, ranks.world_size, pretrained=pretrained, check_samples=check_samples, earlier=earlier
+        loaded,
+        precision,
+        ranks.world_size,
+        pretrained=pretrained,
+        check_samples=check_samples,
+        earlier=earlier,
+        sets=sets,
     )
     check_same_everywhere(ranks, loaded, task.datasets, task.scans)
     axes, plan = task.axes(), task.first_plan()

@@ -13,7 +13,9 @@ from trainauto.builders.data import (
     build_val_sets,
     build_validator,
     first_plan,
+    warn_of_shared_images,
 )
+from trainauto.builders.kept_sets import KeptSets
 from trainauto.builders.model import build_model, build_network, run_length, warn_of_short_run
 from trainauto.builders.task_parts import TaskParts
 from trainauto.core.plan import Axis, Plan
@@ -36,6 +38,7 @@ class SuperResolutionParts(TaskParts):
         world_size: how many train it together.
         pretrained: load the weights it starts from.
         check_samples: raises where the training set is not what it is to be.
+        sets: which files a resumed run has.
 
     Raises:
         InputError: network or data cannot be used.
@@ -48,15 +51,17 @@ class SuperResolutionParts(TaskParts):
         *,
         pretrained: bool,
         check_samples: Callable[[DynamicDataset], None],
+        sets: KeptSets | None = None,
     ) -> None:
         self._loaded = loaded
         options = loaded.options
         warn_of_short_run(options, world_size)
         self.network = build_network(loaded, pretrained=pretrained)
         self.network_words = _words_of(options)
-        self.train_set, scans = build_train_set(loaded, self.network)
+        self.train_set, scans = build_train_set(loaded, self.network, sets)
         check_samples(self.train_set)
-        self._val_sets = build_val_sets(loaded, self.network, scans)
+        self._val_sets = build_val_sets(loaded, self.network, scans, sets)
+        warn_of_shared_images(self.train_set, self._val_sets)
         self._metrics = build_metrics(loaded)
         self.datasets, self.scans = [self.train_set, *self._val_sets], scans
         self.smallest_px = scans[self.train_set.name].smallest_size

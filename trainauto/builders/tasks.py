@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 
+from trainauto.builders.kept_sets import KeptSets
 from trainauto.builders.super_resolution import SuperResolutionParts
 from trainauto.builders.task_parts import TaskParts
 from trainauto.core.errors import InputError, Problem
@@ -25,6 +26,7 @@ def build_task(
     pretrained: bool,
     check_samples: Callable[[DynamicDataset], None],
     earlier: RunDirectory | None = None,
+    sets: KeptSets | None = None,
 ) -> TaskParts:
     """Build what a run has of its task.
 
@@ -35,6 +37,7 @@ def build_task(
         pretrained: load the weights it starts from.
         check_samples: raises where the training set is not what it is to be.
         earlier: the run that is resumed, where there is one.
+        sets: which files it has.
 
     Raises:
         InputError: options or data cannot be used, or a package that the task needs is not installed.
@@ -45,7 +48,9 @@ def build_task(
         return LanguageModelParts(
             texts, precision, world_size, pretrained=pretrained, check_samples=check_samples, earlier=earlier
         )
-    return SuperResolutionParts(images_of(loaded), world_size, pretrained=pretrained, check_samples=check_samples)
+    return SuperResolutionParts(
+        images_of(loaded), world_size, pretrained=pretrained, check_samples=check_samples, sets=sets
+    )
 
 
 def images_of(loaded: LoadedOptions[FileOptions]) -> LoadedOptions:

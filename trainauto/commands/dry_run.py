@@ -2,6 +2,7 @@
 
 import logging
 import time
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -75,6 +76,7 @@ class DryRun:
             "largest_batch_bytes": self._batch_bytes(largest) if (largest := _largest(run)) is not None else None,
             "task_facts": self._task_facts,
             "samples": dict(summary.samples),
+            "not_read": dict(self._not_read()),
             "smallest_px": summary.smallest_px,
             "facts": dict(summary.facts),
             "limit_bytes": summary.memory_limit_bytes,
@@ -101,6 +103,11 @@ class DryRun:
         """Labels of facts that only runs of this task have."""
         return [] if isinstance(self._options, Options) else ["texts", "tokenizer"]
 
+    def _not_read(self) -> Counter[str]:
+        """Return how many files beside the samples are of other kinds, in all sets."""
+        validated = [validator.dataset for validator in self._run.validators if isinstance(validator, Validator)]
+        return sum((Counter(dataset.not_read) for dataset in (self._run.loader.dataset, *validated)), Counter())
+
     def _batch_bytes(self, plan: Plan) -> int:
         """Return the bytes of a batch as workers hand it over."""
         if isinstance(self._options, Options):
@@ -113,7 +120,9 @@ class DryRun:
         self._stack.close()
 
     def train(self, steps: int) -> dict[str, Any]:
-        """Train, validate an image of each set, write a checkpoint, take the run down; return what came of it.
+        """Train, validate the largest image of each set or its longest texts, write a checkpoint, take the run down.
+
+        Returns what came of it.
 
         Raises:
             TrainautoError: as a run would.
@@ -122,9 +131,7 @@ class DryRun:
         run.reporter, run.closing = recorder, tuple  # nothing is made of what was trained
         run.journal.automations = [*run.journal.automations, _EndAfter(steps)]
         for validator in run.validators:
-            if isinstance(validator, Validator):
-                keep_first(validator)
-            elif isinstance(validator, TextValidation):
+            if isinstance(validator, Validator | TextValidation):
                 validator.is_rehearsal = True
         every = min(steps, run.summary.total) if run.validators and run.frequencies.validate else 0
         run.frequencies = replace(run.frequencies, validate=every, save=0)
@@ -155,13 +162,6 @@ def _largest(run: Run) -> Plan | None:
     if not controllers:
         return None
     return Plan.of(**{axis.name: axis.clamp(axis.maximum) for axis in controllers[0].bounded(run.axes)})
-
-
-def keep_first(validator: Validator) -> None:
-    """Have a validator see the first image of its set only."""
-    kind = type(validator.dataset)
-    first = type(f"FirstOf{kind.__name__}", (kind,), {"__len__": lambda _self: 1})
-    validator.dataset.__class__ = first
 
 
 class _EndAfter(Automation):
@@ -203,6 +203,9 @@ class _Recorder:
     ) -> None:
         """Keep the record."""
         self.validations.append(record)
+
+    def sync(self) -> None:
+        """Nothing is written."""
 
     def rolled_back(self, summary: RunSummary, rollback: Rollback) -> None:  # noqa: ARG002
         """Keep what the run went back from."""

@@ -5,7 +5,7 @@ from trainauto.core.plan import Plan, count_axis, size_axis
 from trainauto.core.units import size_text
 from trainauto.core.words import counted
 from trainauto.forecast.benchmark_plans import DeviceBenchmark, PlanBenchmark
-from trainauto.forecast.card_plan import CardPlan, CardPlans
+from trainauto.forecast.card_plan import FITTING, CardPlan, CardPlans, KeptPlan
 from trainauto.reporting.formatting import WIDTH, wrapped
 from trainauto.reporting.step_stats import error_text
 
@@ -27,8 +27,10 @@ def table(answer: CardPlans) -> str:
     lines = [
         *wrapped(f"{answer.name}: {answer.network}, {traced} followed in {answer.forecast.seconds:.1f} s", WIDTH, ""),
         f"weights, optimizer state and averages hold {size_text(answer.forecast.persistent_bytes)} between steps",
+        *(wrapped(answer.bounded_by, WIDTH, "") if answer.bounded_by else []),
         "",
-        "the plan that a run would take: its 99 % bound stays within the target",
+        *_kept(answer, sizes, whole),
+        f"the plan that {_taker(answer)} would take: its 99 % bound stays within the target",
         *aligned(("card", *sizes.headings, "batch", *fits, *sizes.token_headings, *headings), rows),
         *_explained(
             f"{sizes.explained}{_fits_words(answer) if fits else ''}"
@@ -62,6 +64,40 @@ def _row(card: CardPlan, sizes: "_SizeWords", looked_at: int) -> tuple[str, ...]
         f"{card.expected_bytes / card.limit_bytes:.0%}",
         size_text(card.most_bytes),
         size_text(card.target_bytes),
+    )
+
+
+def _taker(answer: CardPlans) -> str:
+    return "a controller" if any(card.kept for card in answer.cards) else "a run"
+
+
+def _kept(answer: CardPlans, sizes: "_SizeWords", whole: str) -> list[str]:
+    """Return a table of the option file's own plan, where a run stays with it."""
+    rows = [_kept_row(card, card.kept, sizes) for card in answer.cards if card.kept is not None]
+    if not rows:
+        return []
+    headings = "card", *sizes.headings, "batch", *sizes.token_headings, "expected", f"of {whole}", "99 % bound", "fits"
+    return [
+        "the file's own plan, which a run keeps: no controller is switched on",
+        *aligned(headings, rows),
+        *_explained(
+            "fits: yes, with a probability of 99 %; likely, with less; no: its steps run in pieces, or not at all. "
+            "Five lines in the file switch a controller on, whose plan is below: docs/memory.md."
+        ),
+        "",
+    ]
+
+
+def _kept_row(card: CardPlan, kept: KeptPlan, sizes: "_SizeWords") -> tuple[str, ...]:
+    return (
+        card.preset.name,
+        *sizes.cells(kept.plan),
+        str(kept.plan.batch_size),
+        *sizes.tokens(kept.plan),
+        size_text(kept.expected_bytes),
+        f"{kept.expected_bytes / card.limit_bytes:.0%}",
+        size_text(kept.most_bytes),
+        FITTING[kept.fits],
     )
 
 

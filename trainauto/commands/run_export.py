@@ -20,6 +20,7 @@ from trainauto.commands.common_arguments import check_free, named_network
 from trainauto.core.errors import InputError, Problem
 from trainauto.core.files import write_atomically
 from trainauto.core.units import KIB, MIB, size_text
+from trainauto.models.usable_weights import check_values
 from trainauto.tasks.sr.data.image_io import read_image
 from trainauto.tasks.sr.inference.load_network import AVERAGED, AVERAGES, WEIGHTS, LoadedNetwork
 
@@ -60,7 +61,8 @@ def export(parsed: argparse.Namespace, chosen: str, size_px: tuple[int, int] | N
         raise InputError(Problem(message, advice="Name another file or folder.")) from error
     of_step = f" of step {trained.step}" if trained.step is not None else ""
     heading = f"{out}: {trained.loaded.options.network_g.type} x{trained.scale}, {_kind(trained)}{of_step}"
-    return "\n".join([f"{heading}, {_file_size(out)}", *(f"  {line}" for line in says)])
+    run = [f"run {trained.run.name}"] if trained.run is not None else []
+    return "\n".join([f"{heading}, {_file_size(out)}", *(f"  {line}" for line in (*run, *says))])
 
 
 def _file_size(file: Path) -> str:
@@ -98,6 +100,7 @@ def _write_pth(trained: LoadedNetwork, file: Path, *, half: bool) -> list[str]:
         beside = trained.weights_file.with_name(WEIGHTS)
         is_pair = trained.step is not None and trained.weights_file.name == AVERAGES and beside.is_file()
         stepped = load_file(beside) if is_pair else own
+        check_values(beside, stepped, own)
         states = {"params": {name: stepped[name] for name in own}, "params_ema": own}  # safetensors sorts by name
     plain = {key: _state_of(state, half=half) for key, state in states.items()}
     with file.open("wb") as opened:  # by a name, torch would write the temporary one into the archive

@@ -6,7 +6,7 @@ from typing import Any
 
 from trainauto.core.plan import plan_of, shape_of, size_axis
 from trainauto.forecast.benchmark_plans import DeviceBenchmark
-from trainauto.forecast.card_plan import CardPlans
+from trainauto.forecast.card_plan import FITTING, CardPlans, KeptPlan
 from trainauto.memory.cost.cost_model import CostModel
 from trainauto.reporting.heat_map import draw_heat_map
 
@@ -22,6 +22,7 @@ def as_json(answer: CardPlans) -> str:
             "target_bytes": card.target_bytes,
             "max_batch_size": card.largest_batch,
             **({} if card.most_tokens is None else {"max_tokens": card.most_tokens}),
+            **({} if card.kept is None else {"kept": _kept_as_dict(card.kept)}),
             "plan": card.plan.to_dict() if card.plan else None,
             "reason": card.reason,
             "expected_peak_bytes": card.expected_bytes,
@@ -35,7 +36,8 @@ def as_json(answer: CardPlans) -> str:
         {"batch": size[0], "size": size[1], "live_bytes": trace.peak_bytes, "phases": dict(trace.phase_peaks_bytes)}
         for size, trace in answer.forecast.traced.items()
     ]
-    answered = {"name": answer.name, "network": answer.network, "notes": answer.notes, "traced": traced, "cards": cards}
+    notes = [*([answer.bounded_by] if answer.bounded_by else []), *answer.notes]
+    answered = {"name": answer.name, "network": answer.network, "notes": notes, "traced": traced, "cards": cards}
     return json.dumps({**answered, **({"measured": _as_dict(answer.trials)} if answer.trials else {})}, indent=2)
 
 
@@ -58,6 +60,17 @@ def draw(answer: CardPlans, path: Path) -> None:
         {card.preset.name: (card.plan.size, card.plan.batch_size) for card in answer.cards if card.plan},
         **({} if axis is not None and axis.unit == "px" else {"across": axis.name if axis else "", "unit": ""}),
     )
+
+
+def _kept_as_dict(kept: KeptPlan) -> dict[str, Any]:
+    return {
+        "plan": kept.plan.to_dict(),
+        "expected_peak_bytes": kept.expected_bytes,
+        "upper_peak_bytes": kept.most_bytes,
+        "least_reserved_bytes": kept.reserved_bytes,
+        "available_bytes": kept.available_bytes,
+        "fits": FITTING[kept.fits],
+    }
 
 
 def _as_dict(trials: DeviceBenchmark) -> dict[str, Any]:

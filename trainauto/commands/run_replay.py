@@ -5,11 +5,11 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import islice
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from trainauto.core.decisions import Decision, PlanChange, Rollback
+from trainauto.core.decisions import Decision, MissingSteps, PlanChange, Rollback
 from trainauto.core.errors import InputError, Problem
 from trainauto.core.plan import Plan
 from trainauto.core.records import StepRecord
@@ -18,6 +18,7 @@ from trainauto.core.words import counted
 from trainauto.options.load import LoadedOptions, load_options, super_resolution_only
 from trainauto.options.schema import Options
 from trainauto.options.tracker_options import TRACKERS
+from trainauto.reporting.formatting import missing_text
 from trainauto.storage.run_directory import RunDirectory
 from trainauto.storage.run_log import logged_decisions, logged_steps
 
@@ -100,12 +101,42 @@ def logged_run(path: Path, until: int | None = None) -> LoggedRun:
     super_resolution_only(load_options(directory.given), "replay", RESUME_INSTEAD)
     if until is not None and until < 1:
         raise InputError(Problem(f"--until {until} is no step", advice="Steps count from 1."))
-    last = max((step.step for step in _until(logged_steps(directory), until)), default=0)
+    steps = [step.step for step in _until(logged_steps(directory), until)]
+    last = max(steps, default=0)
     if not last:
         raise InputError(Problem(f"{directory.path} has no steps", advice="Nothing can be repeated."))
+    _refuse_other_sets(directory, last)
+    _refuse_gaps(directory, steps)
     ends = (_UNTIL.fullmatch(file.name) for file in directory.path.iterdir())
     ends_before = sorted(int(match[1]) for match in ends if match and 0 < int(match[1]) < last)
     return LoggedRun(directory, tuple(Part.ending_with(end, directory) for end in [*ends_before, last]))
+
+
+def _refuse_other_sets(directory: RunDirectory, last: int) -> None:
+    """Refuse steps that were trained with other samples than the first ones.
+
+    Raises:
+        InputError: says which steps can be repeated.
+    """
+    ends = [end for end in directory.earlier_versions(directory.samples) if 0 < end < last]
+    if ends:
+        message = f"from step {ends[0] + 1} on the run was trained with other samples, which were accepted at a resume"
+        raise InputError(Problem(message, advice=f"--until {ends[0]} repeats the steps before."))
+
+
+def _refuse_gaps(directory: RunDirectory, steps: Sequence[int]) -> None:
+    """Refuse steps behind some that the log lacks.
+
+    Raises:
+        InputError: says which are missing, and which can be repeated.
+    """
+    gap = next(((before + 1, step - 1) for before, step in pairwise([0, *steps]) if step > before + 1), None)
+    if gap is None:
+        return
+    noted = (made for _, made in logged_decisions(directory) if isinstance(made, MissingSteps))
+    why = next((f": {made.reason}" for made in noted if made.first == gap[0]), "")
+    advice = f"--until {gap[0] - 1} repeats the steps before." if gap[0] > 1 else "Nothing can be repeated."
+    raise InputError(Problem(f"{missing_text(*gap)} missing in {directory.records}{why}", advice=advice))
 
 
 _UNTIL = re.compile(r"given_until_step_(\d+)\.yml")
@@ -144,8 +175,8 @@ def replay(logged: LoggedRun, loaded: Sequence[LoadedOptions]) -> int:
         decisions.setdefault(step, []).append(decision)
     code = 0
     for number, (part, options) in enumerate(zip(logged.parts, loaded, strict=True)):
-        check, log = partial(_check_samples, part.origin), logged.directory.log
-        with build_run(options, auto_resume=number > 0, check_samples=check, repeated_log=log) as run:
+        check, repeated = partial(_check_samples, part.origin), (logged.directory, part.last_step)
+        with build_run(options, auto_resume=number > 0, check_samples=check, repeated=repeated) as run:
             done = run.progress.steps
             for made in rollbacks:
                 run.loader.reorder_from(made.position, made.order)

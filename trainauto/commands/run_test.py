@@ -20,7 +20,7 @@ from trainauto.core.json_text import to_json
 from trainauto.core.records import ValidationRecord
 from trainauto.core.words import counted
 from trainauto.options.load import LoadedOptions, LoadedTest
-from trainauto.reporting.formatting import WIDTH, duration, table
+from trainauto.reporting.formatting import WIDTH, duration, left_out, table
 from trainauto.reporting.step_stats import gain_over_baseline
 from trainauto.tasks.sr.inference.evaluate import (
     always_validating,
@@ -142,8 +142,7 @@ def _of_run(
         loaded = always_validating(trained.loaded if images is None else with_images(trained.loaded, *images))
         folder = Path("results") / trained.name
     chosen = choose_precision(_on(loaded, device)).device
-    average = ", averaged weights" if trained.is_average else ""
-    words = f"{trained.name}, step {trained.step}{average}: {trained.loaded.options.network_g.type} x{trained.scale}"
+    words = f"{trained.name}{trained.origin}: {trained.loaded.options.network_g.type} x{trained.scale}"
     network = trained.network.to(chosen)
     return _Subject(loaded, network, chosen, folder, words, trained.weights_file, trained.step or 0)
 
@@ -200,9 +199,9 @@ def text_of(record: ValidationRecord, width: int = WIDTH) -> list[str]:
     if not names:
         return [head]
     whole = table(_rows(record, names))
-    if max(map(len, whole)) <= width:
-        return [head, *whole]
-    return [head, *(line for name in names for line in table(_rows(record, [name])))]
+    if max(map(len, whole)) > width:
+        whole = [line for name in names for line in table(_rows(record, [name]))]
+    return [head, *whole, *left_out(record)]
 
 
 def _rows(record: ValidationRecord, names: Sequence[str]) -> list[list[str]]:
@@ -242,6 +241,7 @@ def _json_lines(record: ValidationRecord, weights: Mapping[str, Any]) -> list[st
         "images": len(record.scores),
         "mean": dict(record.metrics),
         "bicubic": dict(record.baseline),
+        "left_out": dict(record.left_out),
         "seconds": round(record.seconds, 3),
     }
     return [to_json({**line, **weights}) for line in (*of_images, means)]

@@ -1,9 +1,11 @@
 """What ``python -m trainauto upscale`` does: picture after picture, each whole or not there at all."""
 
 import argparse
+import hashlib
 import json
 import time
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -17,8 +19,9 @@ from trainauto.core.process import without_memory_limit
 from trainauto.core.units import size_text
 from trainauto.core.words import counted, visible, visible_lines
 from trainauto.memory.tracing.fake_tensors import warm_up
-from trainauto.tasks.sr.data.image_files import IMAGE_SUFFIXES, images_below
+from trainauto.tasks.sr.data.image_files import IMAGE_SUFFIXES, images_below, others_in_words
 from trainauto.tasks.sr.data.large_images import ImageWriter, read_picture
+from trainauto.tasks.sr.data.png_chunks import colour_space, mark_in
 from trainauto.tasks.sr.inference.load_network import LoadedNetwork
 from trainauto.tasks.sr.inference.upscale import TileFigures, Upscaler, limited_meter
 
@@ -40,6 +43,7 @@ class Tally:
         pictures: enlarged ones.
         pixels: of the input.
         skipped: pictures that were there already.
+        unmarked: those of them that do not say which network made them.
         failed: pictures that could not be enlarged.
         seconds: for all of it, decoding and writing included.
     """
@@ -47,6 +51,7 @@ class Tally:
     pictures: int = 0
     pixels: int = 0
     skipped: int = 0
+    unmarked: int = 0
     failed: int = 0
     seconds: float = 0.0
 
@@ -59,16 +64,20 @@ def upscale(parsed: argparse.Namespace, budget_bytes: int | None) -> int:
     """
     console = Console(stderr=parsed.json, highlight=False, markup=False, soft_wrap=True)
     jobs = planned(parsed.input, parsed.output)
+    if parsed.input.is_dir() and (others := others_in_words(parsed.input)):
+        console.print(f"files in {visible(str(parsed.input))} that are no pictures of a kind that is read: {others}")
     device = _device(parsed.device)
     warm_up()  # what traces load is there before memory is counted
     meter = limited_meter(device, budget_bytes)
     with without_memory_limit():
         trained = named_network(parsed, device)
+        mark = _mark_of(trained)
+        check_existing(jobs, mark, overwrite=parsed.overwrite)
         upscaler = Upscaler(trained, meter, tile_px=parsed.tile, overlap_px=parsed.overlap, say=console.print)
     console.print(_network_in_words(trained))
     start, tally = time.perf_counter(), Tally()
     try:
-        _enlarge_all(jobs, upscaler, trained, tally, console, overwrite=parsed.overwrite)
+        _enlarge_all(jobs, upscaler, trained, tally, console, mark, overwrite=parsed.overwrite)
     except KeyboardInterrupt:
         console.print("stopped: pictures that are there are whole, and the same command continues with the others")
         return 130
@@ -102,6 +111,34 @@ def planned(source: Path, target: Path) -> list[Job]:
     return jobs
 
 
+def check_existing(jobs: Sequence[Job], mark: str, *, overwrite: bool) -> None:
+    """Refuse to leave pictures of another network among those of this one.
+
+    Raises:
+        InputError: names one, and what made it.
+    """
+    made = {job.target: mark_in(job.target) for job in jobs if not overwrite and job.target.exists()}
+    others = {target: other for target, other in made.items() if other and _digest(other) != _digest(mark)}
+    if others:
+        target, other = next(iter(others.items()))
+        more = f", and {counted(len(others) - 1, 'more picture')} of other networks" if len(others) > 1 else ""
+        what = f"{target} was made by another network ({other.partition(' ')[2]}){more}"
+        raise InputError(Problem(what, advice="Name another OUTPUT, or replace what is there with --overwrite."))
+
+
+def _mark_of(trained: LoadedNetwork) -> str:
+    """Return what pictures say of the network that made them: a digest of its weights, and words for people."""
+    digest = hashlib.sha256(f"x{trained.scale}".encode())
+    for name, tensor in sorted(trained.network.state_dict().items()):
+        digest.update(f"{name} {tensor.dtype}".encode())
+        digest.update(tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().data)
+    return f"{digest.hexdigest()[:32]} {_network_in_words(trained)}"
+
+
+def _digest(mark: str) -> str:
+    return mark.partition(" ")[0]
+
+
 def _of_folder(source: Path, target: Path) -> list[Job]:
     if target.is_file() or target.suffix.lower() in IMAGE_SUFFIXES:
         raise InputError(Problem(f"{target} is no folder", advice="INPUT is one, so OUTPUT must be one, too."))
@@ -111,7 +148,9 @@ def _of_folder(source: Path, target: Path) -> list[Job]:
     files = images_below(source)
     if not files:
         kinds = ", ".join(sorted(IMAGE_SUFFIXES))
-        raise InputError(Problem(f"no pictures in {source}", advice=f"Pictures end in {kinds}."))
+        others = others_in_words(source)
+        held = f"; it holds {others}" if others else ""
+        raise InputError(Problem(f"no pictures in {source}{held}", advice=f"Pictures end in {kinds}."))
     # Some file systems do not tell A from a.
     counts = Counter(file.key.casefold() for file in files)
     jobs = []
@@ -133,7 +172,14 @@ def _of_file(source: Path, target: Path) -> Job:
 
 
 def _enlarge_all(
-    jobs: list[Job], upscaler: Upscaler, trained: LoadedNetwork, tally: Tally, console: Console, *, overwrite: bool
+    jobs: list[Job],
+    upscaler: Upscaler,
+    trained: LoadedNetwork,
+    tally: Tally,
+    console: Console,
+    mark: str,
+    *,
+    overwrite: bool,
 ) -> None:
     columns = (
         TextColumn("{task.description}", markup=False),
@@ -148,17 +194,20 @@ def _enlarge_all(
         for number, job in enumerate(jobs, 1):
             if job.target.exists() and not overwrite:
                 tally.skipped += 1
+                tally.unmarked += not mark_in(job.target)
                 continue
             task = bar.add_task(visible(f"{number}/{len(jobs)} {job.name[-30:]}"), total=None)
             try:
-                console.print(_enlarge(job, upscaler, trained, tally, bar, task))
+                console.print(_enlarge(job, upscaler, trained, tally, bar, task, mark))
             except InputError as error:
                 tally.failed += 1
                 console.print(visible_lines(f"error: {visible(job.name)}: {error}"), style="red")
             bar.remove_task(task)
 
 
-def _enlarge(job: Job, upscaler: Upscaler, trained: LoadedNetwork, tally: Tally, bar: Progress, task: TaskID) -> str:
+def _enlarge(
+    job: Job, upscaler: Upscaler, trained: LoadedNetwork, tally: Tally, bar: Progress, task: TaskID, mark: str
+) -> str:
     """Enlarge one picture; return the line about it."""
     start = time.perf_counter()
     with without_memory_limit() as limited:
@@ -170,12 +219,15 @@ def _enlarge(job: Job, upscaler: Upscaler, trained: LoadedNetwork, tally: Tally,
         with ImageWriter(job.target.parent, *size, upscaler.out_channels, has_alpha=has_alpha) as canvas:
             with limited():
                 upscaler.enlarge(picture, canvas, lambda pixels: bar.update(task, advance=pixels, refresh=True))
+            profile = picture.profile
             del picture
-            canvas.save(job.target)
+            canvas.save(job.target, profile, mark)
+            lost = profile and not canvas.holds(profile)
     tally.pictures += 1
     tally.pixels += height * width
     seconds = time.perf_counter() - start
-    return f"{visible(job.name)}: {width}x{height} to {size[1]}x{size[0]} in {seconds:.1f} s"
+    remark = f"; without its profile of {visible(colour_space(profile))}, which no RGB is of" if lost else ""
+    return f"{visible(job.name)}: {width}x{height} to {size[1]}x{size[0]} in {seconds:.1f} s{remark}"
 
 
 def _device(word: str) -> torch.device:
@@ -186,18 +238,16 @@ def _device(word: str) -> torch.device:
 
 
 def _network_in_words(trained: LoadedNetwork) -> str:
-    step = "" if trained.step is None else f", step {trained.step}"
-    kind = trained.loaded.options.network_g.type
-    average = ", averaged weights" if trained.is_average else ""
-    return f"{visible(trained.name)}: {kind} x{trained.scale}{step}{average}"
+    return f"{visible(trained.name)}: {trained.loaded.options.network_g.type} x{trained.scale}{visible(trained.origin)}"
 
 
 def _summary(tally: Tally, figures: TileFigures, limit_bytes: int | None) -> list[str]:
     """Return the last lines."""
     megapixels = tally.pixels / 1e6
+    unmarked = f" ({tally.unmarked} of them do not say which network made them)" if tally.unmarked else ""
     remarks = [
         f", {count} {word}"
-        for count, word in ((tally.skipped, "there already"), (tally.failed, "could not be enlarged"))
+        for count, word in ((tally.skipped, f"there already{unmarked}"), (tally.failed, "could not be enlarged"))
         if count
     ]
     pictures = counted(tally.pictures, "picture")

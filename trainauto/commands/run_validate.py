@@ -198,7 +198,7 @@ def built_pairs(loaded: LoadedOptions[RunOptions], built: Mapping[str, Any]) -> 
     samples = ", ".join(f"{name} {number}" for name, number in built["samples"].items())
     return [
         ("options", f"{loaded.path}: no problem"),
-        ("data", f"{samples}: every file was looked at"),
+        ("data", f"{samples}: every one was looked at{_not_read(built['not_read'])}"),
         *([("smallest", f"image of {built['smallest_px']} px (of the input)")] if built["smallest_px"] else []),
         ("network", f"{built['network']}, {in_thousands(built['parameters'])} parameters"),
         ("device", f"{built['device']}, {built['precision']}, {counted(built['threads'], 'thread')}"),
@@ -206,6 +206,12 @@ def built_pairs(loaded: LoadedOptions[RunOptions], built: Mapping[str, Any]) -> 
         *((label, built["facts"].get(label, "")) for label in ("memory", "bounds", *built["task_facts"], "seed")),
         ("built in", f"{built['seconds']:.1f} s"),
     ]
+
+
+def _not_read(kinds: Mapping[str, int]) -> str:
+    """Return what is said of files of other kinds than samples are of."""
+    listed = ", ".join(f"{count} {kind}" for kind, count in kinds.items())
+    return f"; files of other kinds, which are not read: {listed}" if kinds else ""
 
 
 def done_pairs(done: Mapping[str, Any]) -> list[Pair]:

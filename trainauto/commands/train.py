@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from trainauto.commands.common_arguments import Commands, prepare_environment, takes_options
+from trainauto.core.errors import InputError, Problem
 from trainauto.core.process import without_garbage_collection
 
 if TYPE_CHECKING:
@@ -19,12 +20,21 @@ if TYPE_CHECKING:
     from trainauto.options.run_options import FileOptions, RunOptions
 
 
+BEGIN_ANEW = "A run of this task begins anew with other samples: leave --auto_resume out, and name its weights."
+
+
 def add_to(commands: Commands) -> None:
     """Add the command."""
     parser = commands.add_parser("train", help="train a network", description="Train the network of an option file.")
     takes_options(parser)
     parser.add_argument(
         "--auto_resume", action="store_true", help="resume the latest run of this name, if there is one"
+    )
+    parser.add_argument(
+        "--accept_samples",
+        action="store_true",
+        help="with --auto_resume: train on the files that are there now, where they are not those that the run began "
+        "with, and begin an epoch with them",
     )
     parser.add_argument(
         "--launcher",
@@ -38,6 +48,8 @@ def add_to(commands: Commands) -> None:
 
 
 def _run(parsed: argparse.Namespace) -> int:
+    if parsed.accept_samples and not parsed.auto_resume:
+        raise InputError(Problem("--accept_samples is for a run that resumes", advice="Add --auto_resume."))
     with ExitStack() as stack:
         tracer = stack.enter_context(_early_tracer(parsed))
         from trainauto.options.load import load_options, runs_of_the_engine
@@ -46,6 +58,9 @@ def _run(parsed: argparse.Namespace) -> int:
         loaded = load_options(parsed.opt, parsed.force_yml)
         prepare_environment(loaded.options)
         if kind_of(loaded.options).by_trainer:
+            if parsed.accept_samples:
+                message = "--accept_samples is for runs of images and language models"
+                raise InputError(Problem(message, advice=BEGIN_ANEW))
             return _train_with_trainer(loaded, parsed)
         runs = runs_of_the_engine(loaded, "train")
         with without_garbage_collection():
@@ -56,9 +71,16 @@ def _run(parsed: argparse.Namespace) -> int:
         ranks = stack.enter_context(init_distributed(parsed.launcher))
         # Machines count restarts each for itself: one that has come anew, or has only waited for another, says 0.
         restarted = any_of(ranks, parsed.launcher != "none" and was_restarted())
-        auto_resume = any_of(ranks, parsed.auto_resume)
+        auto_resume, accepts = any_of(ranks, parsed.auto_resume), any_of(ranks, parsed.accept_samples)
         run = stack.enter_context(
-            build_run(runs, auto_resume=auto_resume, restarted=restarted, ranks=ranks, tracer=tracer)
+            build_run(
+                runs,
+                auto_resume=auto_resume,
+                restarted=restarted,
+                ranks=ranks,
+                tracer=tracer,
+                accepts_samples=accepts,
+            )
         )
         run.summary = replace(run.summary, facts=(*run.summary.facts, *_ways_out(runs.options)))
         run.resume_command = _command_to_resume(parsed)

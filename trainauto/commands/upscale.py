@@ -8,9 +8,10 @@ from trainauto.core.errors import InputError
 
 DESCRIPTION = """\
 Enlarge a picture, or all in a folder and its subfolders, with a trained
-network. Pictures are written as PNG of 8 bits under the same names; those that
-are there already are left out, so that the same command continues where it was
-stopped.
+network. Pictures are written as PNG of 8 bits under the same names, with their
+colour profiles; those that are there already are left out, so that the same
+command continues where it was stopped. Each says which network made it: those
+of another one are refused, unless --overwrite replaces them.
 
 A picture is enlarged as a whole where memory allows, else in the largest tiles
 that are predicted to fit. Each file is whole or not there at all. How long it

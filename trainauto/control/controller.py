@@ -43,7 +43,7 @@ class Controller(PeriodController):
             raise ValueError("target_batch_size asks for samples of a step, which the plans of this run do not count")
         if facts.world_size > 1:
             self.effective = replace(self.effective, world_size=facts.world_size)
-            if (count := count_axis(facts.axes)) is not None:
+            if (count := count_axis(facts.axes)) is not None and not self.effective.may_grow:
                 self.bounds = self.bounds.at_most(count.name, self.effective.samples)
             self._planner = self._new_planner()
         self.take_axes(facts.axes)

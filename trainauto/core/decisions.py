@@ -132,7 +132,22 @@ class Rollback:
     early: bool = False
 
 
-Decision = PlanChange | KeepPlan | RateFactor | ClipAt | Stop | GoBack | GiveUp | Rollback
+@dataclass(frozen=True)
+class MissingSteps:
+    """What the engine notes of a log that lacks steps which were trained: logged with the last of them.
+
+    Attributes:
+        first: the first step that is missing.
+        last: the last one.
+    """
+
+    first: int
+    last: int
+    reason: str
+    early: bool = False
+
+
+Decision = PlanChange | KeepPlan | RateFactor | ClipAt | Stop | GoBack | GiveUp | Rollback | MissingSteps
 
 
 _OF_ROLLBACKS = ("from_step", "to_step", "order", "position")
@@ -141,9 +156,9 @@ _OF_ROLLBACKS = ("from_step", "to_step", "order", "position")
 def decision_to_dict(step: int, decision: Decision) -> dict[str, Any]:
     """Return a decision as a line holds it; ``predicted``, ``measured`` and ``predicted_before`` in bytes or null.
 
-    ``kind`` is ``plan_change``, ``keep_plan``, ``rate_factor``, ``clip_at``, ``stop``, ``go_back``, ``give_up`` or
-    ``rollback``; ``plan`` is null in all but the first two. ``pass_name``, ``by`` and ``termination`` are there where
-    they say something.
+    ``kind`` is ``plan_change``, ``keep_plan``, ``rate_factor``, ``clip_at``, ``stop``, ``go_back``, ``give_up``,
+    ``rollback`` or ``missing_steps``; ``plan`` is null in all but the first two. ``pass_name``, ``by`` and
+    ``termination`` are there where they say something.
     """
     unknown = dict.fromkeys(("plan", "predicted", "measured", "predicted_before"))
     entry: dict[str, Any] = {"step": step, **unknown, "reason": decision.reason, "early": decision.early}
@@ -166,6 +181,8 @@ def decision_to_dict(step: int, decision: Decision) -> dict[str, Any]:
             entry |= {"kind": "give_up", "good_until": good_until}
         case Rollback():
             entry |= {"kind": "rollback"} | {name: getattr(decision, name) for name in _OF_ROLLBACKS}
+        case MissingSteps(first=first, last=last):
+            entry |= {"kind": "missing_steps", "first": first, "last": last}
     return entry
 
 
@@ -195,6 +212,8 @@ def decision_from_dict(line: Mapping[str, Any]) -> Decision:
             return GiveUp(int(line["good_until"]), reason, early)
         case "rollback":
             return Rollback(**{name: int(line[name]) for name in _OF_ROLLBACKS}, reason=reason, early=early)
+        case "missing_steps":
+            return MissingSteps(int(line["first"]), int(line["last"]), reason, early)
         case kind:
             raise ValueError(f"'{kind}' is no kind of decision")
 

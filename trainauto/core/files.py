@@ -27,9 +27,9 @@ def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
     temporary = _temporary_beside(path)
     try:
         write(temporary)
-        _flush(temporary)
+        flush_to_disk(temporary)
         os.replace(temporary, path)
-        _flush(path.parent)
+        flush_to_disk(path.parent)
     except BaseException:
         with suppress(OSError):
             temporary.unlink(missing_ok=True)
@@ -61,12 +61,12 @@ def directory_written_atomically(path: Path) -> Iterator[Path]:
     try:
         yield temporary
         for child in temporary.iterdir():
-            _flush(child)
-        _flush(temporary)
+            flush_to_disk(child)
+        flush_to_disk(temporary)
         if path.exists():
             shutil.rmtree(path)
         os.replace(temporary, path)
-        _flush(path.parent)
+        flush_to_disk(path.parent)
     except BaseException:
         shutil.rmtree(temporary, ignore_errors=True)
         raise
@@ -138,7 +138,8 @@ def _temporary_beside(path: Path) -> Path:
     return path.with_name(f".{path.name[:50]}.{uuid4().hex}.tmp")
 
 
-def _flush(path: Path) -> None:
+def flush_to_disk(path: Path) -> None:
+    """Have what was written to a file, or to the entries of a folder, survive a power cut."""
     # Files are opened for writing, since Windows flushes no others. Directories cannot be opened there at all; its file
     # system journals renames.
     with suppress(PermissionError):

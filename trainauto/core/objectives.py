@@ -21,7 +21,8 @@ class Objective:
 
     The engine runs ``loss`` on micro-batches, weights each by its share of the samples, clips, and steps the optimizer.
     A loss may add tensors to its micro-batch under new names (an output, detached): the passes after it find those of
-    all samples in theirs, whatever pieces either runs in. A failed attempt hands nothing on.
+    all samples in theirs, whatever pieces either runs in. A failed attempt hands nothing on. What a loss changes
+    in place later passes find changed, and a pass that runs again finds as it was.
 
     Attributes:
         name: key of its rate and gradient norm in the records.

@@ -20,6 +20,9 @@ ENVIRONMENT = {
 ALLOCATOR_SETTINGS = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF")
 """Where torch looks for the settings of its caching allocator."""
 
+GROWING = "expandable_segments:True"
+"""The setting with which its segments grow in place."""
+
 UNKNOWN_SETTINGS = (
     "max_split_size_mb",
     "roundup_power2_divisions",
@@ -40,9 +43,13 @@ _is_late = False
 
 
 def set_environment() -> None:
-    """Set what a memory budget needs before torch is loaded; a value the user has set stays."""
+    """Set what a memory budget needs before torch is loaded; a value the user has set stays.
+
+    It switches torch's expandable segments on, too, see :func:`use_expandable_segments`.
+    """
     global _is_late
     _is_late = _is_late or ("torch" in sys.modules and not ENVIRONMENT.keys() <= os.environ.keys())
+    use_expandable_segments()
     for name, value in ENVIRONMENT.items():
         os.environ.setdefault(name, value)
 
@@ -60,7 +67,13 @@ def use_expandable_segments() -> None:
     A plan that changes leaves segments of the old sizes behind; ones that can grow are used again. Linux only.
     """
     if platform.system() == "Linux" and not any(os.environ.get(name) for name in ALLOCATOR_SETTINGS):
-        os.environ[ALLOCATOR_SETTINGS[0]] = "expandable_segments:True"
+        os.environ[ALLOCATOR_SETTINGS[0]] = GROWING
+
+
+def own_allocator_settings(environment: Mapping[str, str]) -> str:
+    """Return what the user has set of torch's caching allocator; empty where that is nothing, or what is set here."""
+    own = [environment[name] for name in ALLOCATOR_SETTINGS if environment.get(name)]
+    return "" if own == [GROWING] else ",".join(own)
 
 
 @contextmanager

@@ -36,6 +36,7 @@ def step_to_dict(record: StepRecord) -> dict[str, Any]:
         **({"draw_samples": record.draw_samples} if record.draw_samples else {}),
         **({"task_losses": dict(record.task_losses)} if record.task_losses else {}),
         **({"non_finite": list(record.non_finite)} if record.non_finite else {}),
+        **({"told": list(record.told)} if record.told else {}),
     }
 
 
@@ -68,6 +69,7 @@ def step_from_dict(line: Mapping[str, Any]) -> StepRecord:
         draw_samples=int(line.get("draw_samples", 0)),
         task_losses=_floats(line.get("task_losses", {})),
         non_finite=tuple(line.get("non_finite", ())),
+        told=tuple(line.get("told", ())),
     )
 
 
@@ -87,6 +89,8 @@ def validation_to_dict(record: ValidationRecord) -> dict[str, Any]:
         "metrics": dict(record.metrics),
         record.baseline_name: dict(record.baseline),
         "better_is_higher": dict(record.better_is_higher),
+        "left_out": dict(record.left_out),
+        "measured_by": dict(record.measured_by),
         "scores": [
             {"name": score.name, "metrics": dict(score.metrics), "bicubic": dict(score.baseline)}
             for score in record.scores

@@ -106,6 +106,7 @@ class StepRecord:
         task_losses: mean loss of each task over its samples, without weights, where several tasks are trained at once.
         non_finite: passes that left the weights alone because their gradients were no finite numbers, where something
             watches for that; those of float16 that overflow are in ``skipped``.
+        told: loss terms that are reported only, since they have no gradients: parts of a total, an accuracy.
     """
 
     step: int
@@ -128,6 +129,12 @@ class StepRecord:
     draw_samples: int = 0
     task_losses: Mapping[str, float] = field(default_factory=dict)
     non_finite: tuple[str, ...] = ()
+    told: tuple[str, ...] = ()
+
+    @property
+    def loss(self) -> float:
+        """Sum of the loss terms that are minimised."""
+        return sum(value for name, value in self.losses.items() if name not in self.told)
 
     @property
     def is_as_planned(self) -> bool:
@@ -239,7 +246,7 @@ class ValidationRecord:
     Attributes:
         step: step after which it ran.
         dataset: name of the set.
-        metrics: mean of each metric over the set.
+        metrics: mean of each metric over the set; NaN where no image counts.
         baseline: the same means of what costs nothing: of images, bicubic enlargement of the inputs.
         scores: one entry an image.
         seconds: how long it took.
@@ -249,6 +256,8 @@ class ValidationRecord:
         ooms: times memory ran out in it, so that tiles shrank.
         baseline_name: what ``baseline`` is of.
         seen: what was validated on, in words; empty for the images of ``scores``.
+        left_out: for each metric, how many images its means leave out: a value of theirs is infinite or NaN.
+        measured_by: for each metric, its arguments and the samples, in words. Only values of the same are compared.
     """
 
     step: int
@@ -263,3 +272,9 @@ class ValidationRecord:
     ooms: int = 0
     baseline_name: str = "bicubic"
     seen: str = ""
+    left_out: Mapping[str, int] = field(default_factory=dict)
+    measured_by: Mapping[str, str] = field(default_factory=dict)
+
+    def says_nothing_of(self, metric: str) -> bool:
+        """Whether the mean of a metric leaves out every image."""
+        return 0 < len(self.scores) <= self.left_out.get(metric, 0)

@@ -123,8 +123,9 @@ class ReporterLike(Protocol):
     """What the engine reports to. Nothing that is reported is ever changed, and reporting never fails the run.
 
     The engine calls :meth:`start` once, :meth:`step` after every optimizer step, :meth:`validation` after every
-    validation set, :meth:`rolled_back` after every rollback and :meth:`end` once, also when the run fails. What is said
-    in words goes to the stdlib logger ``trainauto`` (or a child of it) from any room; reporters listen to that.
+    validation set, :meth:`rolled_back` after every rollback, :meth:`sync` before every checkpoint and :meth:`end` once,
+    also when the run fails. What is said in words goes to the stdlib logger ``trainauto`` (or a child of it) from any
+    room; reporters listen to that.
     """
 
     def start(self, summary: RunSummary) -> None:
@@ -140,6 +141,9 @@ class ReporterLike(Protocol):
 
     def rolled_back(self, summary: RunSummary, rollback: Rollback) -> None:
         """After the run has gone back to a checkpoint: what was reported after that step no longer counts."""
+
+    def sync(self) -> None:
+        """Before a checkpoint is put in its place: what was reported is to survive a power cut as it does."""
 
     def end(self, summary: RunEnd) -> None:
         """After the last step, whichever way the run ended."""

@@ -6,10 +6,12 @@ has handed on to later ones (outputs, detached) may be among them.
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Protocol, runtime_checkable
+from dataclasses import dataclass
+from typing import Any, Protocol, runtime_checkable
 
 from torch import Tensor
 
+from trainauto.core.errors import InputError, Problem
 from trainauto.core.plan import BatchShape
 
 Tensors = Mapping[str, Tensor]
@@ -38,8 +40,11 @@ class Workload(Protocol):
         each other.
         """
 
-    def weight(self, tensors: Tensors) -> int:
-        """Return what the loss of these samples is a mean over: samples, or supervised tokens."""
+    def weight(self, tensors: Tensors) -> float:
+        """Return what the loss of these samples is a mean over: samples, supervised tokens, the sum of class weights.
+
+        A finite number of at least 0, not necessarily whole; that of a batch is the sum over its parts.
+        """
 
     def shape(self, tensors: Tensors) -> BatchShape:
         """Say what a batch holds, for cost models and progress counters; of unequal ranks one may have no samples."""
@@ -60,6 +65,31 @@ class UnequalSamples(Protocol):
 
     def ends(self, tensors: Tensors, largest: int) -> Sequence[int]:
         """Return where each part of a batch ends; none takes more memory than ``largest`` of the largest samples."""
+
+
+@dataclass(frozen=True)
+class Whole:
+    """What a loss wrote into its batch that has no part for each sample: it goes with every part.
+
+    Attributes:
+        value: a number, a text, a list, a tensor of other dimensions.
+    """
+
+    value: Any
+
+
+def weight_of(workload: Workload, tensors: Tensors) -> float:
+    """Return what the loss of these samples is a mean over.
+
+    Raises:
+        InputError: the workload returns no finite number of at least 0.
+    """
+    weight = float(workload.weight(tensors))
+    if not (math.isfinite(weight) and weight >= 0):
+        message = f"samples weigh {weight}, as weigh (of a workload: weight) says"
+        advice = "It returns what the loss is a mean over: a finite number, 0 where samples have nothing to learn from."
+        raise InputError(Problem(message, advice=advice))
+    return weight
 
 
 def even_ends(samples: int, largest: int) -> list[int]:

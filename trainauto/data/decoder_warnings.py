@@ -20,7 +20,7 @@ import torch
 
 logger = logging.getLogger(__name__)
 
-JPEG_SUFFIXES = frozenset({".jpg", ".jpeg"})
+JPEG_SUFFIXES = frozenset({".jpg", ".jpeg", ".jpe", ".jfif"})
 DAMAGE = ("Corrupt JPEG data", "Premature end of JPEG", "Inconsistent progression")
 
 _BEFORE_THE_END = re.compile(r"(\d+) extraneous bytes before marker 0xd9")

@@ -1,8 +1,10 @@
 """What the dynamic loader asks of a dataset: samples by key, whole samples, and what kind they are of."""
 
+import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import NamedTuple
 
 import torch
@@ -13,6 +15,10 @@ from trainauto.core.errors import InputError
 from trainauto.core.plan import Plan
 from trainauto.core.workload import Workload
 from trainauto.data.documented_names import KeyNames
+from trainauto.data.sample_files import SampleFiles, SetChanges
+
+ACCEPT = "--accept_samples"
+"""Argument of a resume that takes the samples that are there now."""
 
 
 class SampleKey(KeyNames):
@@ -71,21 +77,27 @@ class DynamicDataset(Dataset[Mapping[str, Tensor]], ABC):
     Attributes:
         name: name of the set in messages.
         largest_sample: index of the largest whole sample, as far as :meth:`scan` has found out; else the first.
+        digest: of the names and sizes of its samples, once :meth:`scan` has found out; empty where it does not.
         workload: the kind of its samples.
         small_run: what of this kind trains on a CPU; ``None`` where nobody says.
         knows_largest: whether :meth:`largest_batch` knows the largest draw of plans that count no samples.
         bounding_option: what bounds batches of its samples that memory lets grow; ``None`` where nobody is warned of
             runs that have too few of them.
         if_changed: advice where a resume has other samples than the checkpoint was written with.
+        changes: how its files differ from those that a resumed run began with.
+        not_read: files beside the samples that are of kinds which are not read, by suffix.
     """
 
     name: str
     largest_sample: int = 0
+    digest: str = ""
     workload: Workload
     small_run: SmallRun | None = None
     knows_largest: bool = False
     bounding_option: str | None = None
-    if_changed: str = "Restore it as it was, or begin a new run."
+    if_changed: str = f"Restore it as it was; {ACCEPT} takes it as it is, and begins an epoch; or begin a new run."
+    changes: SetChanges = SetChanges()
+    not_read: Mapping[str, int] = MappingProxyType({})
 
     @abstractmethod
     def __len__(self) -> int:
@@ -106,6 +118,18 @@ class DynamicDataset(Dataset[Mapping[str, Tensor]], ABC):
     def checksums(self) -> Mapping[str, int]:
         """Return checksums of what is trained on, by file; empty where nobody knows them without reading it all."""
         return {}
+
+    def sample_files(self) -> SampleFiles | None:
+        """Return the files of all samples, by name and size; ``None`` where samples are no files of their own."""
+        return None
+
+    def identity(self) -> str:
+        """Return what tells these samples, in their order, from others; empty where that is not known."""
+        files = self.sample_files()
+        if files is not None:
+            return files.digest
+        checksums = list(self.checksums().values())
+        return hashlib.sha256(repr(checksums).encode()).hexdigest()[:16] if checksums else ""
 
     @abstractmethod
     def scan(self) -> DatasetScan:

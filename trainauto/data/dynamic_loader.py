@@ -19,8 +19,9 @@ from trainauto.data.batcher import FIXED_COUNT, Batcher, KnownDraws
 from trainauto.data.decoder_warnings import report_damage, take_pending
 from trainauto.data.documented_names import DocumentedSetters
 from trainauto.data.dynamic_dataset import DynamicDataset
-from trainauto.data.same_samples import check_samples_are_those_of
+from trainauto.data.same_samples import Accepted, check_as_many, check_samples_are_those_of
 from trainauto.data.sampler import (
+    REORDERS,
     DynamicBatchSampler,
     LoggedBatch,
     PlannedBatch,
@@ -51,6 +52,9 @@ class DynamicDataLoader(DocumentedSetters):
     - :meth:`state_dict` holds a position in the stream, not a count of batches; a resume draws on from there at once.
     - On several ranks each loader gives its rank's samples of the same draws, and no two of them give the same.
 
+    Attributes:
+        samples: of an epoch.
+
     Call it from one thread. Use it as a context manager, or call :meth:`close`, to end the workers.
 
     Args:
@@ -68,6 +72,9 @@ class DynamicDataLoader(DocumentedSetters):
         stream: the order of the samples; shuffled by ``seed`` where nobody says.
         outlives_sigterm: workers ignore the first SIGTERM, which a scheduler sends to the whole group: a run finishes
             its step, and ends them itself. Where nobody does, the interpreter would wait for them for ever.
+
+    Attributes:
+        accepted: which states of other samples it takes.
     """
 
     def __init__(
@@ -88,7 +95,7 @@ class DynamicDataLoader(DocumentedSetters):
     ) -> None:
         if lookahead < max(1, num_workers):
             raise ValueError(f"lookahead ({lookahead}) must be at least num_workers ({num_workers}) and 1")
-        self.dataset = dataset
+        self.dataset, self.samples = dataset, len(dataset)
         self.plan = plan
         self.lookahead = lookahead
         self.sharding = sharding
@@ -105,9 +112,15 @@ class DynamicDataLoader(DocumentedSetters):
         self._fetched = 0  # draws fetched from the workers
         self._head: DynamicBatchSampler | None = None
         self._workers: Iterator[Collated] | None = None
+        self.accepted = Accepted()
         self._logged: Sequence[LoggedBatch] | None = None
         self._next_logged = 0
         self._last_logged_draw = 0
+
+    @property
+    def position(self) -> int:
+        """Position in the stream of samples behind the last batch that was handed out."""
+        return self._tail.next_draw.first_sample + self._given
 
     @property
     def loads_here(self) -> bool:
@@ -235,6 +248,7 @@ class DynamicDataLoader(DocumentedSetters):
         return max(1, draw.batch_size - self._given // self.sharding.world_size)
 
     def _fetch(self, workers: Iterator[Collated]) -> Batch:
+        check_as_many(self.samples, self.dataset)
         collated = next(workers)
         self._fetched += 1
         if isinstance(collated, InputError):
@@ -257,18 +271,19 @@ class DynamicDataLoader(DocumentedSetters):
 
     def state_dict(self) -> dict[str, Any]:
         """Return the position behind the last batch that was handed out."""
-        whole = self._is_consumed()
-        tail = self._tail.advanced(self.sharding, self._batcher) if whole else self._tail
+        identity, stream = self.dataset.identity(), self._stream.state_dict()
+        tail = self._tail.advanced(self.sharding, self._batcher) if (whole := self._is_consumed()) else self._tail
         if self._logged is not None:  # a log knows changes that nobody has asked for yet
             tail = replace(tail, changes=tuple(c for c in tail.changes if c[0] <= self._fetched + self.lookahead))
         return {
             "tail": tail.to_dict(),
             "given": 0 if whole else self._given,
             "plan": self.plan.to_dict(),
-            "samples": len(self.dataset),
+            "samples": self.samples,
             "checksums": dict(self.dataset.checksums()),
+            **({"identity": identity} if identity else {}),
             "shares": list(self.sharding.weights),
-            **({"stream": stream} if (stream := self._stream.state_dict()) else {}),
+            **({"stream": stream} if stream else {}),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -277,13 +292,16 @@ class DynamicDataLoader(DocumentedSetters):
         Under another sharding than it was written with, what is left of a draw begins the next one.
 
         Raises:
-            InputError: the dataset has other samples now, so that the position means nothing.
+            InputError: the dataset has other samples now, which were not accepted: the position means nothing.
         """
-        check_samples_are_those_of(state, self.dataset)
-        self._stream.load_state_dict(state.get("stream", {}))
-        self._tail = StreamState.from_dict(state["tail"])
-        self._given = int(state["given"])
-        if tuple(state.get("shares", SINGLE_PROCESS.weights)) != self.sharding.weights:
+        stream = state.get("stream", {})
+        if not (is_anew := self.accepted.takes_anew(state, self.dataset)):
+            check_samples_are_those_of(state, self.dataset)
+        self._stream.load_state_dict({REORDERS: stream.get(REORDERS, ())} if is_anew else stream)
+        self._tail, self._given = StreamState.from_dict(state["tail"]), int(state["given"])
+        if is_anew:
+            self._tail, self._given = self._tail.at_epoch(len(self.dataset), self._given, self._batcher), 0
+        elif tuple(state.get("shares", SINGLE_PROCESS.weights)) != self.sharding.weights:
             self._tail, self._given = self._tail.without_given(self._given, self._batcher), 0
         self.plan = Plan.from_dict(state["plan"])
 

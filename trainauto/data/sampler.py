@@ -140,6 +140,18 @@ class StreamState:
         batch_size = batcher.batch_size(first_sample, draw.plan)
         return replace(self, next_draw=replace(draw, first_sample=first_sample, batch_size=batch_size))
 
+    def at_epoch(self, samples: int, given: int, batcher: Batcher = FIXED_COUNT) -> "StreamState":
+        """Return the first position, behind what was given out, that begins an epoch of so many samples.
+
+        Args:
+            samples: of the set that the epoch is of.
+            given: samples of the next draw, of all ranks, that were handed out.
+            batcher: says how many samples a draw holds.
+        """
+        position = self.next_draw.first_sample + given
+        begun = replace(self, next_draw=replace(self.next_draw, first_sample=-(-position // samples) * samples))
+        return begun.asked_anew(batcher)
+
     def to_dict(self) -> dict[str, Any]:
         """Return plain values for a checkpoint."""
         draw = self.next_draw

@@ -8,7 +8,6 @@ import pickle
 import shutil
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from safetensors import SafetensorError
 from trainauto.core.errors import CheckpointError, InputError, Problem, TrainautoError
 from trainauto.core.files import directory_written_atomically, remove_leftovers, write_atomically, write_json_atomically
 from trainauto.core.units import MIB
+from trainauto.engine.best import Best
 from trainauto.engine.checkpoint_integrity import damage_of, noted_sums, sums_renewed, write_sums
 
 logger = logging.getLogger(__name__)
@@ -27,21 +27,6 @@ FORMAT = 3
 STATE_FILE = "state.pt"
 LATEST_FILE = "latest.json"
 _ASIDE = "damaged_"
-
-
-@dataclass(frozen=True)
-class Best:
-    """The best checkpoint so far.
-
-    Attributes:
-        step: its step.
-        value: value of the deciding metric there.
-        metric: that metric and its set, e.g. ``photographs/psnr``; values of different metrics are not compared.
-    """
-
-    step: int
-    value: float
-    metric: str = ""
 
 
 class Checkpoints:
@@ -225,13 +210,21 @@ class Checkpoints:
         with suppress(OSError, ValueError, KeyError, TypeError):
             noted = json.loads((self.folder / LATEST_FILE).read_text(encoding="utf-8"))["best"]
             best = Best(**noted) if noted else None
-            self.best = best if best and best.step <= newest and best.step in self.steps() else None
+            is_kept = best is not None and best.step <= newest and best.step in self.steps()
+            # Earlier versions took an infinite mean, of a set with a blank page, for the best for good.
+            self.best = best if best and is_kept and math.isfinite(best.value) else None
 
     def note_score(self, score: Best, *, better_is_higher: bool) -> bool:
-        """Remember this step as the best if it is; return whether it is. NaN is never the best."""
-        if math.isnan(score.value):
+        """Remember this step as the best if it is; return whether it is. What is infinite or NaN never is.
+
+        The best belongs to its metric, arguments and samples: under others it begins anew, and the log says so.
+        """
+        if not math.isfinite(score.value):
             return False
-        best = self.best if self.best is not None and self.best.metric == score.metric else None
+        best = self.best
+        if best is not None and not best.compares_with(score):
+            logger.warning("the best checkpoint was that of step %d: %s", best.step, best.why_anew(score))
+            best = None
         if best is not None and not (score.value > best.value if better_is_higher else score.value < best.value):
             return False
         self.best = score

@@ -1,8 +1,10 @@
 """The gradients of one pass, on this rank: in as many pieces as memory asks for."""
 
+import logging
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -12,14 +14,19 @@ from trainauto.core.batch import Batch
 from trainauto.core.objectives import MicroBatch, Objective
 from trainauto.core.plan import BATCH_SIZE, Axis, Plan
 from trainauto.core.records import MicrobatchSplit
-from trainauto.core.workload import UnequalSamples, split
+from trainauto.core.workload import UnequalSamples, split, weight_of
 from trainauto.distributed.communicator import Communicator
+from trainauto.engine.handed_on import added_to, joined
 from trainauto.engine.snapshot import StepSnapshot
 from trainauto.engine.step_outcome import DoesNotFit, Failure, Gradients
 from trainauto.memory.monitor import onednn
 from trainauto.memory.monitor.oom import allocator_message, is_out_of_memory
 from trainauto.memory.monitor.release import release_memory
 from trainauto.models.base_model import BaseModel
+
+logger = logging.getLogger(__name__)
+
+SHOWN_NAMES = 4
 
 
 def on_device(model: BaseModel, batch: Batch) -> MicroBatch | DoesNotFit:
@@ -58,35 +65,38 @@ def compute_gradients(
     size: Axis | None,
     begin: MicrobatchSplit,
     ranks: Communicator,
-    step_weight: int,
+    step_weight: float,
 ) -> Gradients | DoesNotFit:
     """Compute the gradients of a pass, in smaller pieces as often as memory runs out; then on smaller samples.
 
     ``size`` bounds how small they may become; without it the pass does not fit.
     """
     largest, extent = math.ceil(len(batch) / begin.micro_batches), begin.extent
-    if extent < batch.shape.extent:
-        tensors = batch.workload.shrink(tensors, batch.shape.extent, extent)
     failures: list[Failure] = []
     alone = False
-    snapshot.take()
+    if failed := _remember(objective, tensors, batch, snapshot, device):
+        return failed
     while True:
         try:
-            terms, handed_on = accumulate_gradients(objective, tensors, batch, largest, ranks, step_weight, alone)
+            terms, handed_on, told, differing = accumulate_gradients(
+                objective, _cut(tensors, batch, extent), batch, largest, ranks, step_weight, alone, snapshot.next_part
+            )
             without_onednn = begin.without_onednn or onednn.is_left()
             split = MicrobatchSplit(math.ceil(len(batch) / largest), extent, without_onednn)
-            return Gradients(terms, handed_on, split, tuple(failures))
+            _say_changes(objective, snapshot, begin, split)
+            return Gradients(terms, handed_on, split, tuple(failures), differing, told)
         except (RuntimeError, MemoryError) as error:
             if not is_out_of_memory(error):
                 raise
             message = allocator_message(error)
         # Outside the handler: the error's traceback holds the tensors of the failed attempt.
         objective.optimizer.zero_grad(set_to_none=True)
+        if ranks.reduces_in_backward:
+            release_memory(device)
+            return DoesNotFit(objective.name, largest, message, batch.shape.extent)
         snapshot.restore()
         release_memory(device)
-        if ranks.reduces_in_backward:
-            return DoesNotFit(objective.name, largest, message, batch.shape.extent)
-        failed = largest
+        failed_samples = largest
         if largest > 1 and objective.splittable:
             largest = math.ceil(largest / 2)
         elif objective.splittable and not alone and len(batch) > 1 and isinstance(batch.workload, UnequalSamples):
@@ -94,10 +104,51 @@ def compute_gradients(
         else:
             smaller = shrunk_after_oom(Plan.of(**{size.name: extent}), [size]) if size is not None else None
             if smaller is None:
+                snapshot.give_back()
                 return DoesNotFit(objective.name, largest, message, batch.shape.extent)
-            tensors, extent = batch.workload.shrink(tensors, extent, smaller.size), smaller.size
+            extent = smaller.size
         pieces, is_cut = math.ceil(len(batch) / largest), extent < batch.shape.extent
-        failures.append(Failure(objective.name, failed, pieces, message, extent, largest, is_cut))
+        failures.append(Failure(objective.name, failed_samples, pieces, message, extent, largest, is_cut))
+
+
+def _cut(tensors: MicroBatch, batch: Batch, extent: int) -> MicroBatch:
+    """Return samples of a batch no larger than an extent, anew in each attempt: cut copies may have changed."""
+    return batch.workload.shrink(tensors, batch.shape.extent, extent) if extent < batch.shape.extent else tensors
+
+
+def _say_changes(
+    objective: Objective, snapshot: StepSnapshot, planned: MicrobatchSplit, split: MicrobatchSplit
+) -> None:
+    """Say once that what forward passes change has changed with each piece of a batch."""
+    pieces = split.micro_batches
+    if pieces > planned.micro_batches and not snapshot.said_pieces and (names := snapshot.changing_names):
+        snapshot.said_pieces = True
+        more = f" and {len(names) - SHOWN_NAMES} more" if len(names) > SHOWN_NAMES else ""
+        logger.warning(
+            "forward passes of '%s' change %s%s: a batch that runs in %d pieces changes them %d times, where the whole "
+            "batch would once; with splittable=False it comes again as smaller batches",
+            objective.name,
+            ", ".join(names[:SHOWN_NAMES]),
+            more,
+            pieces,
+            pieces,
+        )
+
+
+def _remember(
+    objective: Objective, tensors: MicroBatch, batch: Batch, snapshot: StepSnapshot, device: torch.device
+) -> DoesNotFit | None:
+    """Take a snapshot; say so where not even that fits."""
+    try:
+        snapshot.take(tensors, batch.tensors)
+    except (RuntimeError, MemoryError) as error:
+        if not is_out_of_memory(error):
+            raise
+        message = allocator_message(error)
+    else:
+        return None
+    release_memory(device)
+    return DoesNotFit(objective.name, len(batch), message, batch.shape.extent)
 
 
 def accumulate_gradients(
@@ -106,22 +157,35 @@ def accumulate_gradients(
     batch: Batch,
     largest: int,
     ranks: Communicator,
-    step_weight: int,
+    step_weight: float,
     alone: bool = False,
-) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """Return the loss terms of the whole batch, as shares of the step's, and what the pass hands on."""
+    before_next: Callable[[MicroBatch], None] | None = None,
+) -> tuple[dict[str, Tensor], dict[str, Any], tuple[str, ...], frozenset[str]]:
+    """Compute the gradients of a batch, part by part.
+
+    ``before_next`` is called with each part of the batch but the first, before its loss.
+
+    Returns:
+        The loss terms of the whole batch, as shares of the step's; what the pass hands on; the names of terms without
+        gradients, which are only told; the names of what its parts disagreed on (:func:`joined`).
+    """
     # Where the backward pass averages over ranks, the sum of weighted parts is that many times as large.
     factor = ranks.world_size if ranks.reduces_in_backward else 1
     _forget_gradients(objective)
     sums: dict[str, Tensor] = {}
-    added: list[dict[str, Tensor]] = []
+    told: tuple[str, ...] = ()
+    added: list[dict[str, Any]] = []
+    weights: list[float] = []
     for done, part in split(batch.workload, tensors, len(batch), largest, alone=alone):
+        if added and before_next is not None:
+            before_next(part)
         # Averaging the means of unequal parts would give the samples of the smaller part too much influence.
-        weight = batch.workload.weight(part) / step_weight
+        weight = weight_of(batch.workload, part) / step_weight if step_weight else 0.0
+        weights.append(weight)
         if not weight and not ranks.reduces_in_backward:  # a mean over nothing is no number
             with torch.no_grad():
                 objective.loss(part)
-            added.append(_handed_on(part, tensors))
+            added.append(added_to(part, tensors))
             continue
         keep = objective.without_sum if objective.without_sum is not None and done < len(batch) else nullcontext
         with keep():
@@ -129,11 +193,13 @@ def accumulate_gradients(
             total = _sum_of(terms) * (weight * factor)
             scaler = objective.scaler
             (scaler.scale(total) if scaler is not None else total).backward()  # type: ignore[no-untyped-call]
+        told = tuple(name for name, value in terms.items() if not value.requires_grad)
         for name, value in terms.items():
             weighted = value.detach().float() * weight
             sums[name] = sums[name] + weighted if name in sums else weighted
-        added.append(_handed_on(part, tensors))
-    return sums, batch.workload.join(added) if len(added) > 1 else added[0]
+        added.append(added_to(part, tensors))
+    handed_on, differing = joined(batch.workload, added, weights)
+    return sums, handed_on, told, differing
 
 
 def _forget_gradients(objective: Objective) -> None:
@@ -143,10 +209,6 @@ def _forget_gradients(objective: Objective) -> None:
 
 
 def _sum_of(terms: Mapping[str, Tensor]) -> Tensor:
-    """Return the sum of loss terms."""
-    values = list(terms.values())
+    """Return the sum of loss terms; those without gradients are not minimised."""
+    values = [term for term in terms.values() if term.requires_grad] or list(terms.values())
     return values[0] if len(values) == 1 else torch.stack(values).sum()
-
-
-def _handed_on(part: MicroBatch, tensors: MicroBatch) -> dict[str, Tensor]:
-    return {name: tensor.detach() for name, tensor in part.items() if name not in tensors}

@@ -10,7 +10,7 @@ from trainauto.core.run_events import EndStatus, RunEnd
 from trainauto.core.words import counted
 from trainauto.engine.oom_notes import write_oom_note
 from trainauto.engine.run import Run
-from trainauto.engine.run_errors import GroupOutOfMemoryError
+from trainauto.engine.run_errors import GroupOutOfMemoryError, OptimizerOutOfMemoryError
 from trainauto.engine.warmup import lift_budget
 
 
@@ -23,6 +23,9 @@ def saving_on_errors(run: Run) -> Iterator[None]:
         step, limit_bytes = run.progress.steps + 1, run.meter.limit_bytes
         with without_memory_limit():
             write_oom_note(run.checkpoints.folder, run.ranks.rank, step, error.batch, error.failure, limit_bytes)
+        raise
+    except OptimizerOutOfMemoryError as error:
+        error.say_last_checkpoint(run.last_checkpoint, run.resume_command or "--auto_resume")
         raise
     except Exception as error:
         alone = run.ranks.world_size == 1

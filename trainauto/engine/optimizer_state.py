@@ -9,6 +9,11 @@ from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.optim import Optimizer
 
+from trainauto.engine.optimizer_form import take_loop_form
+from trainauto.engine.run_errors import OptimizerOutOfMemoryError
+from trainauto.memory.monitor.oom import allocator_message, is_out_of_memory
+from trainauto.memory.monitor.release import release_memory
+
 TRIED_STEPS = 3
 """Steps of a small weight after which what begins otherwise has moved otherwise."""
 
@@ -21,13 +26,35 @@ def make_optimizer_state(optimizers: Iterable[Optimizer]) -> None:
     They allocate it in their first step, after the peak of the backward pass was measured; running out of memory there
     could not be repeated. Optimizers that hold state already (a resumed run) are left alone; of those whose state does
     not begin with zeros, and of libraries' (:func:`is_known`), the first step of training makes it.
+
+    Raises:
+        OptimizerOutOfMemoryError: there is no room for it and gradients, not even one weight after another.
     """
     for optimizer in optimizers:
-        if not optimizer.state and is_known(optimizer):
-            for parameter in _trained(optimizer):
-                parameter.grad = torch.zeros_like(parameter)
-            empty_step(optimizer)
-            optimizer.zero_grad(set_to_none=True)
+        if optimizer.state or not is_known(optimizer):
+            continue
+        message = _lacks_room_for_state(optimizer)
+        if message and take_loop_form([optimizer]):
+            message = _lacks_room_for_state(optimizer)
+        if message:
+            raise OptimizerOutOfMemoryError(type(optimizer).__name__, message, is_whole=True)
+
+
+def _lacks_room_for_state(optimizer: Optimizer) -> str:
+    """Make the state of an optimizer; return what the allocator said if there is no room for it and gradients."""
+    message = ""
+    try:
+        for parameter in _trained(optimizer):
+            parameter.grad = torch.zeros_like(parameter)
+        empty_step(optimizer)
+    except (RuntimeError, MemoryError) as error:
+        if not is_out_of_memory(error):
+            raise
+        message = allocator_message(error)
+    optimizer.zero_grad(set_to_none=True)
+    if message:
+        release_memory(next((weight.device for weight in _trained(optimizer)), torch.device("cpu")))
+    return message
 
 
 def empty_step(optimizer: Optimizer) -> None:
@@ -41,14 +68,23 @@ def empty_step(optimizer: Optimizer) -> None:
     if any(bool(value.any()) for value in _tensors(optimizer) if not isinstance(value, FakeTensor)):
         return
     rates = [group["lr"] for group in optimizer.param_groups]
+    had_state = bool(optimizer.state)
     for group in optimizer.param_groups:
         group["lr"] = 0.0
         for parameter in group["params"]:
             if parameter.grad is not None:
                 parameter.grad.zero_()
-    optimizer.step()
-    for group, rate in zip(optimizer.param_groups, rates, strict=True):
-        group["lr"] = rate
+    try:
+        optimizer.step()
+    except BaseException:  # out of memory: what it has counted, or begun to make, is none of training's
+        if had_state:
+            _zero(optimizer)
+        else:
+            optimizer.state.clear()
+        raise
+    finally:
+        for group, rate in zip(optimizer.param_groups, rates, strict=True):
+            group["lr"] = rate
     if _starts_with_zeros(optimizer):
         _zero(optimizer)
     else:
@@ -64,6 +100,18 @@ def is_known(optimizer: Optimizer) -> bool:
     """
     kinds = (kind for kind in type(optimizer).__mro__ if kind is not Optimizer)
     return any(kind.__module__.startswith(KNOWN_MODULES) for kind in kinds)
+
+
+def steps_as_known(optimizer: Optimizer) -> bool:
+    """Say whether the step itself is torch's or transformers', so that it is known in which order it writes.
+
+    Schedules and accelerate put a function of their own around it; a compiled one writes as its compiler decides.
+    """
+    own = vars(optimizer).get("step", type(optimizer).step)
+    functions = (type(optimizer).step, own)
+    return not hasattr(own, "_torchdynamo_orig_callable") and all(
+        str(getattr(function, "__module__", "")).startswith((*KNOWN_MODULES, "accelerate.")) for function in functions
+    )
 
 
 def _zero(optimizer: Optimizer) -> None:

@@ -11,10 +11,10 @@ from trainauto.core.plan import BATCH_SIZE, Plan
 from trainauto.core.process import without_memory_limit
 from trainauto.core.records import PeakReading, Probe
 from trainauto.core.units import MIB
+from trainauto.core.workload import weight_of
 from trainauto.engine.gradients import accumulate_gradients
 from trainauto.engine.optimizer_state import empty_step
 from trainauto.engine.reduce import reduce_reading
-from trainauto.engine.snapshot import StepSnapshot
 from trainauto.engine.training import Training
 from trainauto.memory.monitor.oom import is_out_of_memory
 from trainauto.memory.monitor.release import release_memory
@@ -110,19 +110,18 @@ def untrained_step(run: Training, plan: Plan, *, steps_optimizers: bool = True) 
         steps_optimizers: run their step, too, with gradients of zero at learning rate 0.
     """
     batch = _largest_batch(run, plan)
-    snapshot = StepSnapshot(run.model.networks.values(), run.model.device)
-    snapshot.take()
+    tensors = run.model.feed_data(batch)
+    run.snapshot.take(tensors, batch.tensors)
     try:
-        tensors = run.model.feed_data(batch)
         largest = math.ceil(len(batch) / min(plan.micro_batches, len(batch)))
-        weight = max(1, batch.workload.weight(batch.tensors))
+        weight = weight_of(batch.workload, batch.tensors)
         for objective in run.model.objectives():
             handed_on = accumulate_gradients(objective, tensors, batch, largest, run.ranks, weight)[1]
             tensors = {**tensors, **handed_on}
             if steps_optimizers:
                 empty_step(objective.optimizer)
     finally:
-        snapshot.restore()
+        run.snapshot.undo()
     for optimizer in run.model.optimizers.values():
         optimizer.zero_grad(set_to_none=True)
 

@@ -12,7 +12,8 @@ from trainauto.core.plan import Plan
 from trainauto.core.process import without_memory_limit
 from trainauto.core.records import Progress
 from trainauto.core.run_events import ReporterLike, RunSummary
-from trainauto.engine.checkpoint import Best, Checkpoints
+from trainauto.engine.best import Best
+from trainauto.engine.checkpoint import Checkpoints
 from trainauto.engine.oom_notes import clear_oom_note
 from trainauto.engine.random_state import packed_state, random_state, seed_rank, set_random_state, unpacked_state
 from trainauto.engine.reduce import check_same_weights
@@ -120,6 +121,7 @@ class Run(Training):
                 check_same_weights(self.ranks, self.model)
                 state = self._state()
                 if self.ranks.is_first:
+                    self.reporter.sync()
                     self.checkpoints.save(
                         self.progress.steps, state, self._save_weights, again=not self.model.is_sharded
                     )
@@ -136,6 +138,7 @@ class Run(Training):
         if self.ranks.broadcast_object(lambda: self._decided_state() != self._saved_state):
             state = self._state()
             if self.ranks.is_first:
+                self.reporter.sync()
                 self.checkpoints.renew(self.progress.steps, state)
         if self.ranks.is_first and self.checkpoints.best != self._saved_best:
             self.checkpoints.point_at(self.progress.steps)

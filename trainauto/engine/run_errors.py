@@ -1,9 +1,14 @@
 """Errors that end a run, and who is to save before each (:class:`~trainauto.core.errors.Saving`)."""
 
+from collections.abc import Sequence
+from pathlib import Path
+
 from trainauto.core.batch import Batch
 from trainauto.core.errors import Saving, TrainautoError
 from trainauto.engine.step_outcome import DoesNotFit
 from trainauto.memory.monitor.oom import in_words
+
+SHOWN_NAMES = 4
 
 
 class NothingFitsError(TrainautoError):
@@ -25,19 +30,42 @@ class RankAbortedError(TrainautoError):
 
 
 class OptimizerOutOfMemoryError(TrainautoError):
-    """The optimizer's own step ran out of memory: some weights have moved, others have not, so nothing is repeated.
+    """The optimizer's own step ran out of memory: some weights have moved, others have not, and this is not saved.
 
-    Other ranks have stepped meanwhile: for them the last checkpoint is the last common moment.
+    Other ranks may have stepped meanwhile: for all of them the last checkpoint is the last common moment.
+
+    Args:
+        pass_name: whose optimizer.
+        message: what the allocator said.
+        is_whole: whether the step is known to have changed no weight.
     """
 
-    saving = Saving.ALONE
-
-    def __init__(self, pass_name: str, message: str) -> None:
+    def __init__(self, pass_name: str, message: str, *, is_whole: bool = False) -> None:
+        state = (
+            "It changed no weight, tried twice."
+            if is_whole
+            else "Some weights have moved and others have not: this mixture is not saved, and is not to be trained on."
+        )
         super().__init__(
             f"the optimizer of pass '{pass_name}' ran out of memory in its step: {in_words(message.splitlines()[0])}\n"
-            "  Its state does not depend on the batch: take a smaller network, an optimizer with less state (SGD), "
-            "or a larger budget."
+            f"  {state}\n"
+            "  What it takes does not depend on the batch: set foreach: false or fused: true for the optimizer, take "
+            "one with less state (SGD), a smaller network, or a larger budget."
         )
+        self.is_whole = is_whole
+
+    def say_last_checkpoint(self, checkpoint: Path | None, resume_command: str) -> None:
+        """Add from where to go on: the last whole checkpoint of the run."""
+        where = (
+            f"{checkpoint} is the last whole checkpoint: with more room, continue from it with {resume_command}"
+            if checkpoint is not None
+            else "This run has no checkpoint yet: with more room, start it again."
+        )
+        self.say_more(where)
+
+    def say_more(self, line: str) -> None:
+        """Add what only the caller knows."""
+        self.args = (f"{self}\n  {line}",)
 
 
 class GroupOutOfMemoryError(TrainautoError):
@@ -56,3 +84,27 @@ class GroupOutOfMemoryError(TrainautoError):
         )
         self.failure = failure
         self.batch = batch
+
+
+class CannotRepeatError(TrainautoError):
+    """A pass that ran out of memory cannot run again: it has changed what no step had changed before it.
+
+    There is no copy to begin from. Nothing is saved: the last checkpoint stands.
+
+    Args:
+        batch: leaves of the batch that it has changed.
+        state: buffers and parameters that it has changed.
+    """
+
+    def __init__(self, *, batch: Sequence[str] = (), state: Sequence[str] = ()) -> None:
+        changed = [
+            f"{', '.join(names[:SHOWN_NAMES])}{' ...' if len(names) > SHOWN_NAMES else ''} of {whose}"
+            for names, whose in ((batch, "its batch"), (state, "the model"))
+            if names
+        ]
+        super().__init__(
+            f"a pass ran out of memory after its forward pass had changed {' and '.join(changed)} in place, which no "
+            "step had changed before: there is no copy to run it again from.\n  This step is lost; the trained weights "
+            "are those before the pass. Go on from the last checkpoint, or with the next batch.\n  To have such steps "
+            "run again, compute with a copy (x = x - mean in place of x.sub_(mean))."
+        )

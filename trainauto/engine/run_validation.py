@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from trainauto.core.errors import Saving, have_saved, saving_before
 from trainauto.core.records import ValidationRecord
-from trainauto.engine.checkpoint import Best
+from trainauto.engine.best import Best
 from trainauto.engine.run import Run
 from trainauto.engine.validation_room import lack_of_room
 from trainauto.engine.validation_set import ValidationSet
@@ -34,7 +34,7 @@ def validate(run: Run, validators: Sequence[ValidationSet]) -> None:
                 break  # a signal: saving comes first
         release_memory(run.model.device)
     except Exception as error:
-        ending = lack_of_room(run, validator) if is_out_of_memory(error) else error
+        ending = lack_of_room(run, validator, error) if is_out_of_memory(error) else error
         # Of several ranks only those that all have heard of it save.
         have_saved(ending, max(saving_before(error), Saving.ALONE))
         if ending is error:
@@ -63,7 +63,8 @@ def _note_score(run: Run, record: ValidationRecord) -> None:
     metric = run.frequencies.best_metric
     if metric is None:
         return
-    score = Best(record.step, record.metrics[metric], f"{record.dataset}/{metric}")
+    measured_by = record.measured_by.get(metric, "")
+    score = Best(record.step, record.metrics[metric], f"{record.dataset}/{metric}", measured_by)
     higher = record.better_is_higher[metric]
     if run.ranks.broadcast_object(lambda: run.checkpoints.note_score(score, better_is_higher=higher)):
         # The best is worth a checkpoint of its own, wherever the saving interval stands.

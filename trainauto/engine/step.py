@@ -9,7 +9,7 @@ import logging
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from math import isfinite
+from math import fsum, isfinite
 
 import torch
 from torch import Tensor, nn
@@ -19,9 +19,12 @@ from trainauto.core.errors import NonFiniteError
 from trainauto.core.objectives import MicroBatch, Objective
 from trainauto.core.plan import Axis, size_axis
 from trainauto.core.records import MicrobatchSplit
+from trainauto.core.workload import weight_of
 from trainauto.distributed.communicator import ABORT, DOES_NOT_FIT, OK, SINGLE_PROCESS, Communicator
 from trainauto.engine.gradients import as_planned, compute_gradients, on_device
-from trainauto.engine.run_errors import GroupOutOfMemoryError, OptimizerOutOfMemoryError, RankAbortedError
+from trainauto.engine.handed_on import say_differing
+from trainauto.engine.optimizer_step import step_optimizer
+from trainauto.engine.run_errors import GroupOutOfMemoryError, RankAbortedError
 from trainauto.engine.snapshot import StepSnapshot
 from trainauto.engine.step_outcome import DoesNotFit, Failure, Gradients, StepOutcome, Stepped
 from trainauto.memory.monitor import onednn
@@ -92,7 +95,7 @@ def optimize_parameters(
             settings leave such a pass out.
         RankAbortedError, GroupOutOfMemoryError, OptimizerOutOfMemoryError: the run cannot continue.
     """
-    step = _Step(model, batch, settings, snapshot or StepSnapshot(model.networks.values(), model.device), ranks)
+    step = _Step(model, batch, settings, snapshot or StepSnapshot.of(model), ranks)
     for objective in model.objectives():
         gradients = step.gradients_of_all_ranks(objective)
         if isinstance(gradients, DoesNotFit):
@@ -101,12 +104,12 @@ def optimize_parameters(
     return step.finish()
 
 
-def weight_of_step(batch: Batch, ranks: Communicator) -> int:
+def weight_of_step(batch: Batch, ranks: Communicator) -> float:
     """Return what the loss of the whole step is a mean over, on all ranks; every rank must ask."""
     if batch.workload.weighs_samples:
         return batch.step_samples
-    mine = batch.workload.weight(batch.tensors) if len(batch) else 0
-    return max(1, sum(int(message["weight"]) for message in ranks.all_gather_object({"weight": mine})))
+    mine = weight_of(batch.workload, batch.tensors) if len(batch) else 0.0
+    return fsum(message["weight"] for message in ranks.all_gather_object({"weight": mine}))
 
 
 def parameters_of(objective: Objective) -> list[nn.Parameter]:
@@ -130,6 +133,7 @@ class _Step:
         self._has_stepped = False
         self._start = time.perf_counter()
         self._losses: dict[str, float] = {}
+        self._told: list[str] = []
         self._norms: dict[str, float] = {}
         self._skipped: list[str] = []
         self._non_finite: list[str] = []
@@ -156,31 +160,38 @@ class _Step:
         if worst == OK or isinstance(mine, DoesNotFit):
             return mine
         objective.optimizer.zero_grad(set_to_none=True)
-        self._snapshot.restore()
+        self._snapshot.give_back()
         return DoesNotFit.elsewhere(objective.name)
 
     def update_weights(self, objective: Objective, gradients: Gradients) -> None:
         """Clip, and step the optimizer of a pass; from now on it stays."""
         if gradients.split != as_planned(self._batch):
             self._splits[objective.name] = gradients.split
+        self._failures += gradients.failures
+        if self._weight:
+            self._step_by(objective, gradients)
+        # Else there are no gradients, by which an optimizer would still move: by decay, and by what it remembers.
+        self._has_stepped = True
+        self._snapshot.commit_pass()
+        self._snapshot.share(self._ranks)
+
+    def _step_by(self, objective: Objective, gradients: Gradients) -> None:
         max_norm = self._settings.max_norm_of(objective.name)
         losses, norm = _read_and_clip(objective, gradients.terms, max_norm)
-        if wrong := _what_is_not_finite(objective, losses, norm, self._batch):
+        minimised = {name: value for name, value in losses.items() if name not in gradients.told}
+        if wrong := _what_is_not_finite(objective, minimised, norm, self._batch):
             message = f"{wrong}\n{_where(self._batch)}\n  {self._model.finite_numbers}"
             if not self._settings.leaves_out_non_finite:
                 raise NonFiniteError(message)
             logger.warning("this step leaves the weights alone: %s", message)
         self._losses |= losses
+        self._told += gradients.told
         self._norms[objective.name] = norm
-        self._failures += gradients.failures
         # By the norm alone, which is the same on all ranks; a scaler leaves steps out by itself.
         if objective.scaler is None and not isfinite(norm):
             self._leave_out(objective)
-        elif not _step_optimizer(objective):
+        elif not step_optimizer(objective, self._model.device, may_change_form=self._ranks.world_size == 1):
             self._skipped.append(objective.name)
-        self._has_stepped = True
-        self._snapshot.commit_pass()
-        self._ranks.broadcast_tensors(self._snapshot.changing())
 
     def finish(self) -> Stepped:
         """Move the averages; return what the step gave."""
@@ -195,12 +206,13 @@ class _Step:
             tuple(self._failures),
             self._splits,
             tuple(self._non_finite),
+            tuple(self._told),
         )
 
     def _leave_out(self, objective: Objective) -> None:
         """Undo a pass: its weights stay, and so do the buffers that it has changed."""
         objective.optimizer.zero_grad(set_to_none=True)
-        self._snapshot.restore()
+        self._snapshot.leave_out()
         self._non_finite.append(objective.name)
 
     def _gradients_here(self, objective: Objective) -> Gradients | DoesNotFit:
@@ -228,6 +240,8 @@ class _Step:
             )
         if isinstance(gradients, Gradients):
             self._tensors = {**self._tensors, **gradients.handed_on}
+            if objective is not self._model.objectives()[-1]:
+                say_differing(objective.name, gradients.differing, gradients.handed_on, self._snapshot.said_differing)
         return gradients
 
     def _size_axis(self) -> Axis | None:
@@ -269,22 +283,6 @@ def _what_is_not_finite(objective: Objective, losses: Mapping[str, float], norm:
         return ""
     elsewhere = " (of all ranks: one whose own loss is not finite names its files)" if batch.others else ""
     return f"the gradient norm of pass '{objective.name}' is {norm}{elsewhere}"
-
-
-def _step_optimizer(objective: Objective) -> bool:
-    """Step; say whether the weights changed, which float16 gradients that overflow prevent."""
-    try:
-        if objective.scaler is None:
-            objective.optimizer.step()
-            return True
-        factor = objective.scaler.get_scale()
-        objective.scaler.step(objective.optimizer)
-        objective.scaler.update()
-        return objective.scaler.get_scale() >= factor
-    except (RuntimeError, MemoryError) as error:
-        if not is_out_of_memory(error):
-            raise
-        raise OptimizerOutOfMemoryError(objective.name, str(error)) from None
 
 
 def _move_averages(model: BaseModel, average_share: float) -> None:

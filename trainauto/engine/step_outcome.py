@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from torch import Tensor
 
@@ -67,12 +68,23 @@ class DoesNotFit:
 
 @dataclass(frozen=True)
 class Gradients:
-    """What computing the gradients of a pass gave: its loss terms, what it hands on, and how it came about."""
+    """What computing the gradients of a pass gave.
+
+    Attributes:
+        terms: its loss terms.
+        handed_on: what it adds to the batch, for the passes after it.
+        split: how it ran.
+        failures: how often it ran out of memory before.
+        differing: names of what the parts of the batch added that had different values (:func:`handed_on.joined`).
+        told: names of terms without gradients: they are reported, and not minimised.
+    """
 
     terms: dict[str, Tensor]
-    handed_on: dict[str, Tensor]
+    handed_on: dict[str, Any]
     split: MicrobatchSplit
     failures: tuple[Failure, ...] = ()
+    differing: frozenset[str] = frozenset()
+    told: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -87,6 +99,7 @@ class Stepped:
         failures: passes that ran out of memory on the way, in order.
         pieces: how each pass ran in the end that did not run as the plan says.
         non_finite: passes whose gradients were no finite numbers, so that their weights were left alone.
+        told: loss terms without gradients, which are reported and not minimised.
     """
 
     losses: Mapping[str, float]
@@ -96,6 +109,7 @@ class Stepped:
     failures: tuple[Failure, ...] = field(default=())
     pieces: Mapping[str, MicrobatchSplit] = field(default_factory=dict)
     non_finite: tuple[str, ...] = ()
+    told: tuple[str, ...] = ()
 
 
 StepOutcome = Stepped | DoesNotFit

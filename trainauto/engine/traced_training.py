@@ -12,6 +12,7 @@ from trainauto.core.errors import TrainautoError
 from trainauto.core.plan import Plan
 from trainauto.core.workload import Workload
 from trainauto.distributed.bucketed_all_reduce import BucketedAllReduce
+from trainauto.engine.optimizer_form import take_loop_form
 from trainauto.engine.optimizer_state import make_optimizer_state
 from trainauto.engine.snapshot import StepSnapshot
 from trainauto.engine.step import StepSettings, optimize_parameters, parameters_of
@@ -58,7 +59,7 @@ class TracedModel:
         self._batch_of = batch_of
         self._max_norm = max_norm
         make_optimizer_state(model.optimizers.values())
-        self._snapshot = StepSnapshot(model.networks.values(), model.device)
+        self._snapshot = StepSnapshot.of(model)
         self._settled = False
         self._ends_early = ends_early
         self._libraries = libraries
@@ -77,14 +78,15 @@ class TracedModel:
         """
         averages = [average.network for average in self.model.averages.values()]
         held = [*self.model.networks.values(), *averages, *self.model.optimizers.values(), *self._sum_buffers]
-        # The very first step also copies buffers of which no later one is known to copy any.
-        copies = not self._settled and any(True for network in self.model.networks.values() for _ in network.buffers())
+        # The very first step also copies buffers of which no later one is known to copy any; and one that finds a batch
+        # changed in place copies less than the next.
+        copies = not self._settled and self._snapshot.is_learning
         return trace(
             lambda: self.step(plan),
             steps=steps,
             held=held,
             device_type=self.model.device.type,
-            ends_early=self._ends_early and not copies,
+            ends_early=lambda: self._ends_early and not copies and not self._snapshot.has_learned,
             libraries=self._libraries,
             told=self._told,
         )
@@ -152,6 +154,10 @@ class FakeTraining:
         """
         with fake_world(self._mode):
             return self._traced.trace(plan, steps)
+
+    def take_loop_form(self) -> None:
+        """Have optimizers take one weight after another in the steps that are traced from here on."""
+        take_loop_form(self._traced.model.optimizers.values())
 
     def kernels(self, trace: Trace) -> Kernels:
         """Say of a trace what its bytes have to be judged by."""

@@ -7,6 +7,7 @@ from trainauto.core.batch import Batch
 from trainauto.core.errors import InputError, Saving, have_saved
 from trainauto.core.process import without_memory_limit
 from trainauto.core.records import PeakReading, StepRecord
+from trainauto.core.words import counted
 from trainauto.distributed.communicator import ABORT
 from trainauto.engine.oom_policy import on_batch_too_large, on_recovered
 from trainauto.engine.reduce import reduce_failure, reduce_step
@@ -105,6 +106,7 @@ def record_step(
         pieces=outcome.pieces,
         draw_samples=batch.draw_samples,
         non_finite=outcome.non_finite,
+        told=outcome.told,
     )
     record, failures, run.signals.agreed = reduce_step(
         run.ranks, run.loader.sharding, mine, outcome.failures, run.signals.received
@@ -114,7 +116,15 @@ def record_step(
 
 
 def take_in(run: Training, record: StepRecord) -> None:
-    """Count a step, and have automations and the script decide upon it."""
+    """Count a step, and have automations and the script decide upon it; say the first time that one trains nothing."""
+    if not (record.losses or run.has_said_nothing_learned):
+        run.has_said_nothing_learned = True
+        logger.warning(
+            "step %d trains nothing: all of its %s have weight 0, as samples without labels do. Such steps have no "
+            "loss and leave the weights alone; later ones are not reported here",
+            record.step,
+            counted(record.shape.samples, "sample"),
+        )
     run.progress += record
     run.last_resort.see(record)
     note_plan(run, record)

@@ -69,6 +69,7 @@ class Training:
         leaves_out_non_finite: whether a step whose gradients are no finite numbers leaves the weights alone, since an
             automation watches for that; else it ends the run.
         rollbacks: how the run has gone back to checkpoints so far, in order.
+        has_said_nothing_learned: whether a step that trains nothing was reported.
     """
 
     model: BaseModel
@@ -90,10 +91,11 @@ class Training:
     ranks: Communicator = SINGLE_PROCESS
     leaves_out_non_finite: bool = False
     rollbacks: tuple[Rollback, ...] = ()
+    has_said_nothing_learned: bool = False
     snapshot: StepSnapshot = field(init=False)
 
     def __post_init__(self) -> None:
-        self.snapshot = StepSnapshot(self.model.networks.values(), self.model.device)
+        self.snapshot = StepSnapshot.of(self.model)
 
     @property
     def controls(self) -> Controls:

@@ -27,9 +27,9 @@ def say_if_validation_does_not_fit(run: Training) -> None:
             logger.warning("validation of %s will not fit: %s", validator.name, lack)
 
 
-def lack_of_room(run: Training, validator: ValidationSet) -> TrainautoError:
+def lack_of_room(run: Training, validator: ValidationSet, error: BaseException) -> TrainautoError:
     """Return what ends a run whose validation does not fit; with ``fully_shard`` ranks do not save before it."""
-    tried, advice = validator.if_too_large(is_sharded=run.model.is_sharded)
+    tried, advice = validator.if_too_large(error, is_sharded=run.model.is_sharded)
     if run.model.is_sharded:
         what = f"validation does not fit, {tried}; the last checkpoint stands"
     elif run.finished:

@@ -35,8 +35,8 @@ class ValidationSet(Protocol):
             InputError: the sample cannot be read.
         """
 
-    def if_too_large(self, *, is_sharded: bool) -> tuple[str, str]:
-        """Return how far it was tried when validation ran out of memory, and what to do."""
+    def if_too_large(self, error: BaseException, *, is_sharded: bool) -> tuple[str, str]:
+        """Return how far it was tried when validation ran out of memory with this error, and what to do."""
 
     def warm_up(self) -> None:
         """Load what is loaded at the first use."""

@@ -2,8 +2,9 @@
 
 import logging
 
-from trainauto.core.plan import Plan
+from trainauto.core.plan import BATCH_SIZE, Plan
 from trainauto.core.units import MIB
+from trainauto.engine.optimizer_form import agree_on_form
 from trainauto.engine.optimizer_state import make_optimizer_state
 from trainauto.engine.probe import choose_first_plan, untrained_step
 from trainauto.engine.step import parameters_of
@@ -31,6 +32,8 @@ def put_limit_in_force(run: Training) -> None:
     """
     _share_start(run)
     make_optimizer_state(run.model.optimizers.values())
+    if run.ranks.world_size > 1:
+        agree_on_form(run.model.optimizers.values(), run.ranks)
     if run.budget_bytes is None:
         run.meter.cap_at_available()
         return
@@ -79,6 +82,11 @@ def _share_start(run: Training) -> None:
 
 
 def _smallest_step(run: Training) -> None:
-    """Run forward and backward of one smallest sample: kernels, threads and scratch space are then in place."""
-    floors = Plan.of(**{axis.name: axis.clamp(axis.minimum) for axis in run.axes})
-    untrained_step(run, floors.with_batch_size(1), steps_optimizers=False)
+    """Run forward and backward of the smallest step: kernels, threads and scratch space are then in place.
+
+    One sample; where a loss couples samples it may need several, and the least of the run are taken.
+    """
+    plan = Plan.of(**{axis.name: axis.clamp(axis.minimum) for axis in run.axes})
+    if BATCH_SIZE not in plan or all(objective.splittable for objective in run.model.objectives()):
+        plan = plan.with_batch_size(1)
+    untrained_step(run, plan, steps_optimizers=False)

@@ -66,7 +66,7 @@ class BenchmarkSteps:
         self._model = build_model(loaded, network, precision, pretrained=False)
         self._settings = StepSettings(max_norm=loaded.options.train.grad_clip)
         make_optimizer_state(self._model.optimizers.values())
-        self._snapshot = StepSnapshot(self._model.networks.values(), self.device)
+        self._snapshot = StepSnapshot.of(self._model)
         if failure := self._optimize(self._batch(smallest)):
             raise TrainautoError(failure)
         self._clean_up()

@@ -9,16 +9,49 @@ import torch
 from trainauto.control.jump_policy import JumpInput, decide, frontier
 from trainauto.core.plan import Axis, Plan, count_axis, shape_of, size_axis
 from trainauto.core.process import unknown_to_predictions
-from trainauto.core.units import GIB
+from trainauto.core.units import GIB, size_text
 from trainauto.forecast.benchmark_plans import DeviceBenchmark
 from trainauto.memory.cost.cost_model import UPPER, CostModel
 from trainauto.memory.cost.memory_forecast import MemoryForecast
+from trainauto.memory.cuda_allocator.segments import planned_segments
 from trainauto.options.cards import CardPreset, card_by_words, card_of_memory, under_budget
+from trainauto.options.run_options import FileOptions
 
 USUAL_CARDS = ("RTX 3060 12GB", "T4", "RTX 4090", "L40S", "A100 80GB", "H200")
 
 CONTEXT_BYTES = 700 * 1024**2
 """What CUDA itself holds of a card beside the allocator: published reports say 290 to 670 MiB; not measured by us."""
+
+
+FIXED_SEGMENTS = (
+    "The allocator's segments are taken as fixed, as its settings (PYTORCH_ALLOC_CONF) or the platform of this process "
+    "say; runs on Linux without settings have expandable ones."
+)
+
+
+FITTING = {True: "yes", None: "likely", False: "no"}
+"""Whether a plan fits, in words."""
+
+
+@dataclass(frozen=True)
+class KeptPlan:
+    """What a run takes that stays with the plan of its option file.
+
+    Attributes:
+        plan: of the file.
+        expected_bytes: its expected peak of allocated bytes.
+        most_bytes: what the peak stays within with 99 % probability.
+        reserved_bytes: the least that the allocator is expected to reserve for it.
+        available_bytes: what it may reserve.
+        fits: with 99 % probability; ``None`` where it is expected to, and less probable than that.
+    """
+
+    plan: Plan
+    expected_bytes: int
+    most_bytes: int
+    reserved_bytes: int
+    available_bytes: int
+    fits: bool | None
 
 
 @dataclass(frozen=True)
@@ -33,11 +66,12 @@ class CardPlan:
         reason: why this one, and why none larger.
         expected_bytes: its expected peak of allocated bytes.
         most_bytes: what the peak stays within with 99 % probability.
-        reserved_bytes: the least that the allocator is expected to reserve, with expandable segments.
+        reserved_bytes: the least that the allocator is expected to reserve.
         frontier: for each size the largest batch that is admitted as the plan is; also beyond ``largest_batch`` where
             that bounds what a run does, and not what is looked at.
         largest_batch: bound of batches, whatever would fit.
         most_tokens: bound of a batch's tokens, where there is one: batches of shorter samples may be larger.
+        kept: the plan of an option file in which nothing steers by memory: its run stays with it, whatever is best.
     """
 
     preset: CardPreset
@@ -51,6 +85,7 @@ class CardPlan:
     frontier: tuple[Plan, ...]
     largest_batch: int
     most_tokens: int | None = None
+    kept: KeptPlan | None = None
 
     def is_bounded(self, plan: Plan) -> bool:
         """Say whether it is no memory that bounds the batch of a plan."""
@@ -81,6 +116,7 @@ class CardPlans:
         axes: of the run, before a card bounds them.
         cards: one answer a card.
         trials: plans that were tried on the device at hand, where that was asked for.
+        bounded_by: what the option file's budget makes of cards; empty where it bounds none.
     """
 
     name: str
@@ -90,6 +126,7 @@ class CardPlans:
     axes: tuple[Axis, ...]
     cards: tuple[CardPlan, ...]
     trials: DeviceBenchmark | None = None
+    bounded_by: str = ""
 
 
 def chosen_cards(words: Sequence[str], vram: Sequence[int]) -> list[CardPreset]:
@@ -130,6 +167,8 @@ def plan_on_card(
     forecast: MemoryForecast,
     most_tokens: int | None = None,
     most_samples: int | None = None,
+    *,
+    kept: Plan | None = None,
 ) -> CardPlan:
     """Return the best plan on a card.
 
@@ -140,6 +179,7 @@ def plan_on_card(
         forecast: what plans need.
         most_tokens: most that a batch may hold of the longest samples, whatever would fit.
         most_samples: most samples of a batch, whatever would fit: the frontier is of what would.
+        kept: the plan that the run stays with, where nothing steers by memory.
     """
     axes_of_all, axes = axes, _within_samples(_within_tokens(axes, most_tokens), most_samples)
     limit_bytes = int(card.preset.memory_gib * GIB)
@@ -159,8 +199,6 @@ def plan_on_card(
     decision = decide(now)
     shape = shape_of(decision.plan)
     expected, most = cost.predict(shape), cost.predict(shape, UPPER)
-    fits = now.admits(decision.plan)
-
     of_any_batch = replace(now, axes=axes_of_all)
 
     def admits(plan: Plan) -> bool:
@@ -172,7 +210,7 @@ def plan_on_card(
         card.preset,
         card.memory_bytes,
         card.target,
-        decision.plan if fits else None,
+        decision.plan if now.admits(decision.plan) else None,
         decision.reason,
         expected,
         most,
@@ -180,7 +218,16 @@ def plan_on_card(
         tuple(frontier(cost, axes_of_all, now.target_bytes, micro_batches=first.micro_batches, admits=admits)),
         count.maximum if (count := count_axis(axes)) else 1,
         most_tokens,
+        None if kept is None else _kept(now, kept),
     )
+
+
+def _kept(now: JumpInput, plan: Plan) -> KeptPlan:
+    """Say what a plan takes, and whether it fits: there is no target, and all that is available may be had."""
+    shape, available = shape_of(plan), now.available_bytes or now.limit_bytes
+    expected, most = now.least_reserved(plan, 0.5), now.least_reserved(plan, UPPER)
+    fits = True if most <= available else None if expected <= available else False
+    return KeptPlan(plan, now.cost.predict(shape), now.cost.predict(shape, UPPER), expected, available, fits)
 
 
 def _within_tokens(axes: tuple[Axis, ...], most_tokens: int | None) -> tuple[Axis, ...]:
@@ -203,13 +250,23 @@ def what_is_unknown() -> list[str]:
     context = f"CUDA's own {CONTEXT_BYTES / GIB:.1f} GiB are left free; the prediction was not checked on a GPU yet."
     return [
         context,
+        *([] if planned_segments() == "expandable" else [FIXED_SEGMENTS]),
         *(f"{text[0].upper()}{text[1:]}." for text in unknown_to_predictions(os.environ, torch.__version__)),
     ]
 
 
-def within_budget(cards: Sequence[CardPreset], budget_bytes: int | None) -> tuple[list[CardPreset], list[str]]:
-    """Return the cards as an option file's budget leaves them, and what is to be said of that."""
+def within_budget(cards: Sequence[CardPreset], options: FileOptions) -> tuple[list[CardPreset], str]:
+    """Return the cards as an option file's budget leaves them, and in words what it makes of them."""
+    budget_bytes = options.memory.budget_bytes("cuda")
     if not budget_bytes:
-        return list(cards), []
-    note = f"The option file's budget of {budget_bytes / GIB:.2f} GiB holds on larger cards, too."
-    return [under_budget(card, budget_bytes) for card in cards], [note]
+        return list(cards), ""
+    size = size_text(budget_bytes)
+    if options.device == "cpu":
+        return list(cards), f"The file's `memory: budget: {size}` is of its `device: cpu`: cards are looked at whole."
+    bounded = [under_budget(card, budget_bytes) for card in cards]
+    if not any(card.memory_gib * GIB > budget_bytes for card in cards):
+        return bounded, ""
+    return bounded, (
+        f"Of each card the run may use {size}, the file's `memory: budget`, which holds on any device. "
+        "Whole cards: --force_yml memory:budget=null; a budget of CPUs alone is `cpu_budget`."
+    )

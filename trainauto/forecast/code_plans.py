@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from trainauto.core.plan import Axis, Plan
 from trainauto.core.units import GIB
-from trainauto.forecast.card_plan import CardPlans, CardTarget, plan_on_card, what_is_unknown
+from trainauto.forecast.card_plan import CardPlan, CardPlans, CardTarget, plan_on_card, what_is_unknown
 from trainauto.forecast.plan_request import PlanRequest
 from trainauto.forecast.traced_code import CodeTracer
 from trainauto.memory.cost.memory_forecast import LARGEST_TRACED, PlanTracer, forecast_memory
@@ -34,6 +34,8 @@ def plan_traced(
     target_vram_usage: float | None = None,
     *,
     notes: tuple[str, ...] = (),
+    bounded_by: str = "",
+    kept: Plan | None = None,
     memory_bytes: Mapping[str, int] | None = None,
     most_tokens: int | None = None,
     most_samples: int | None = None,
@@ -53,6 +55,8 @@ def plan_traced(
         cards: the cards.
         target_vram_usage: share of their memory that peaks may reach; ``None`` for what suits each.
         notes: what else is to be said.
+        bounded_by: what the option file's budget makes of cards.
+        kept: the plan that the run stays with, where nothing steers by memory.
         memory_bytes: of whole cards, by name, where ``cards`` are what may be used of them.
         most_tokens: most that a batch may hold of the longest samples, whatever would fit.
         most_samples: most samples of a batch, whatever would fit.
@@ -72,11 +76,17 @@ def plan_traced(
         for card in cards
     ]
     forecast = forecast_memory(tracer, axes, largest_batch=largest_traced)
-    answers = [plan_on_card(target, axes, smallest, forecast, most_tokens, most_samples) for target in targets]
+    if kept is not None and not forecast.knows(kept):
+        forecast = forecast.extended({kept: tracer.trace(kept)})
+
+    def answered() -> list[CardPlan]:
+        return [plan_on_card(to, axes, smallest, forecast, most_tokens, most_samples, kept=kept) for to in targets]
+
+    answers = answered()
     for _ in range(MOST_ROUNDS):
         chosen = {card.plan: tracer.trace(card.plan) for card in answers if card.plan and not forecast.knows(card.plan)}
         if not chosen:
             break
         forecast = forecast.extended(chosen)
-        answers = [plan_on_card(target, axes, smallest, forecast, most_tokens, most_samples) for target in targets]
-    return CardPlans(name, network, (*notes, *what_is_unknown()), forecast, axes, tuple(answers))
+        answers = answered()
+    return CardPlans(name, network, (*notes, *what_is_unknown()), forecast, axes, tuple(answers), bounded_by=bounded_by)

@@ -40,6 +40,7 @@ def what_fits(
     device_type: str,
     limit_bytes: int,
     *,
+    segments: Segments | None = None,
     world_size: int = 1,
     known: Mapping[str, Any] | None = None,
 ) -> Feasibility:
@@ -56,6 +57,7 @@ def what_fits(
         axes: of the run, with their bounds.
         device_type: where it runs.
         limit_bytes: what it may use.
+        segments: how the allocator takes memory there; ``None`` without a card.
         world_size: how many processes train it together.
         known: what a process that traces cannot know by the option file alone.
     """
@@ -65,7 +67,6 @@ def what_fits(
     expected, most = (cost.predict(shape_of(smallest), quantile) for quantile in (0.5, UPPER))
     if expected <= limit_bytes:
         return Feasibility()
-    segments: Segments | None = "expandable" if device_type == "cuda" else None
     overrides = [*loaded.overrides, SWITCH]
     tracer = TraceProcess(loaded.path, overrides, segments=segments, world_size=world_size, known=known)
     smaller = "network or crop" if size is None or size.unit == "px" else "model, shorter samples"

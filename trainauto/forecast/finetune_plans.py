@@ -17,6 +17,7 @@ from trainauto.core.worker_process import WorkerProcess
 from trainauto.forecast.card_plan import CardPlans, within_budget
 from trainauto.forecast.code_plans import plan_traced
 from trainauto.forecast.trace_process import TraceProcess
+from trainauto.memory.cuda_allocator.segments import planned_segments
 from trainauto.options.cards import CardPreset
 from trainauto.options.finetune_options import FinetuneOptions, step_conversations
 from trainauto.options.load import LoadedOptions
@@ -62,10 +63,16 @@ def plan_finetuning(
         advice = "Leave it out; `validate` trains a real step on the conversations and says what it took."
         raise InputError(Problem("--measure tries crops of images, and this file is of conversations", advice=advice))
     settings = controller_settings(loaded)
-    chosen, notes = within_budget(cards, options.memory.budget_bytes("cuda"))
+    chosen, bounded_by = within_budget(cards, options)
     largest = largest_conversation(loaded)
-    known = {SAMPLE: largest.as_known()}
-    with TraceProcess(loaded.path, loaded.overrides, worker=child, timeout_s=TRACE_TIMEOUT_S, known=known) as tracer:
+    with TraceProcess(
+        loaded.path,
+        loaded.overrides,
+        segments=planned_segments(),
+        worker=child,
+        timeout_s=TRACE_TIMEOUT_S,
+        known={SAMPLE: largest.as_known()},
+    ) as tracer:
         return plan_traced(
             options.name,
             words_of(options),
@@ -73,7 +80,8 @@ def plan_finetuning(
             (conversations_axis(options, settings),),
             chosen,
             (settings or {}).get("target_vram_usage"),
-            notes=(*notes, *notes_on(largest), *_note_on_format(options)),
+            notes=(*notes_on(largest), *_note_on_format(options)),
+            bounded_by=bounded_by,
             most_samples=most_of_a_pass(options, settings),
             largest_traced=LARGEST_TRACED,
             memory_bytes={card.name: int(card.memory_gib * GIB) for card in cards},

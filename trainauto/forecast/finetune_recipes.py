@@ -20,6 +20,7 @@ from trainauto.forecast.finetune_plans import (
 )
 from trainauto.forecast.trace_process import TraceProcess
 from trainauto.memory.cost.memory_forecast import MemoryForecast
+from trainauto.memory.cuda_allocator.segments import planned_segments
 from trainauto.options.cards import CardPreset
 from trainauto.options.finetune_options import FinetuneOptions
 
@@ -145,7 +146,7 @@ def plan_recipes(loaded: Loaded, cards: Sequence[CardPreset], child: WorkerProce
     options = loaded.options
     settings = controller_settings(loaded)
     axes = (conversations_axis(options, settings),)
-    chosen, notes = within_budget(cards, options.memory.budget_bytes("cuda"))
+    chosen, bounded_by = within_budget(cards, options)
     targets = [
         CardTarget(
             preset,
@@ -162,7 +163,9 @@ def plan_recipes(loaded: Loaded, cards: Sequence[CardPreset], child: WorkerProce
         worker = stack.enter_context(child if child is not None else start_tracing(like_cuda=True))
         for recipe in recipes_of(options):
             asked = [*loaded.overrides, *recipe.overrides]
-            tracer = TraceProcess(loaded.path, asked, worker=worker, timeout_s=TRACE_TIMEOUT_S, known=known)
+            tracer = TraceProcess(
+                loaded.path, asked, segments=planned_segments(), worker=worker, timeout_s=TRACE_TIMEOUT_S, known=known
+            )
             stack.callback(tracer.close)  # at the end: the next recipe is traced by the same process
             traced = {(batch, 1): tracer.trace(Plan.of(**{BATCH_SIZE: batch})) for batch in TRACED_BATCHES}
             forecast = MemoryForecast.of(traced, 1, sum(one.seconds for one in traced.values()), 1)
@@ -172,7 +175,7 @@ def plan_recipes(loaded: Loaded, cards: Sequence[CardPreset], child: WorkerProce
     return AllRecipes(
         options.name,
         trained_words(options),
-        (*notes, *notes_on(largest), *what_is_unknown()),
+        (*([bounded_by] if bounded_by else []), *notes_on(largest), *what_is_unknown()),
         tuple(found),
         tuple(card.preset.name for card in targets),
         sum(one.forecast.seconds for one in found),

@@ -19,7 +19,8 @@ from trainauto.forecast.benchmark_plans import benchmark_plans
 from trainauto.forecast.card_plan import CardPlans, CardTarget, plan_on_card, what_is_unknown, within_budget
 from trainauto.forecast.text_plans import plan_language_model
 from trainauto.forecast.trace_process import TraceProcess
-from trainauto.memory.cost.memory_forecast import forecast_memory
+from trainauto.memory.cost.memory_forecast import PlanTracer, forecast_memory
+from trainauto.memory.cuda_allocator.segments import planned_segments
 from trainauto.options.cards import CardPreset
 from trainauto.options.load import LoadedOptions, runs_of_the_engine
 from trainauto.options.run_options import FileOptions
@@ -61,7 +62,7 @@ def plan_super_resolution(
 ) -> CardPlans:
     """Trace the run of an option file of super-resolution; arguments and errors are those of :func:`plan_for_cards`."""
     notes = []
-    with TraceProcess(loaded.path, loaded.overrides, worker=child) as tracer:
+    with TraceProcess(loaded.path, loaded.overrides, segments=planned_segments(), worker=child) as tracer:
         tracer.start()  # torch is loaded there while the network is built here
         load_plugins(loaded)
         network = build_network(loaded, pretrained=False)
@@ -71,26 +72,54 @@ def plan_super_resolution(
         except InputError:
             scan = DatasetScan(1, UNBOUNDED_PX, "", 0)
             notes.append("The training images were not found: crops are not bounded by the smallest one.")
-        axes = build_axes(loaded, network, scan)
-        whole = {card.name: int(card.memory_gib * GIB) for card in cards}
-        cards, of_budget = within_budget(cards, loaded.options.memory.budget_bytes("cuda"))
-        notes += of_budget
-        controllers = {card.name: _controller(loaded, card, axes) for card in cards}
-        bounds = {name: controller.bounded(axes) for name, controller in controllers.items()}
-        hull = _hull(axes, list(bounds.values()))
-        forecast = forecast_memory(tracer, hull)
-    notes += what_is_unknown()
+        answer, hull = plan_crops(loaded, build_axes(loaded, network, scan), cards, tracer)
+    trials = benchmark_plans(loaded, hull, answer.forecast) if measure else None
+    return replace(answer, notes=(*notes, *answer.notes), trials=trials)
+
+
+def plan_crops(
+    loaded: LoadedOptions, axes: tuple[Axis, ...], cards: Sequence[CardPreset], tracer: PlanTracer
+) -> tuple[CardPlans, tuple[Axis, ...]]:
+    """Say what fits on each card, and within which bounds of all of them plans were looked at.
+
+    Args:
+        loaded: the option file.
+        axes: of the run, as its images bound them.
+        cards: the cards.
+        tracer: of the run.
+
+    Raises:
+        InputError: the controller does not take its settings.
+        TraceError: the model cannot be traced.
+    """
+    whole = {card.name: int(card.memory_gib * GIB) for card in cards}
+    cards, bounded_by = within_budget(cards, loaded.options)
+    controllers = {card.name: _controller(loaded, card, axes) for card in cards}
+    bounds = {name: controller.bounded(axes) for name, controller in controllers.items()}
+    hull = _hull(axes, list(bounds.values()))
+    forecast = forecast_memory(tracer, hull)
+    first = first_plan(loaded.options)
+    kept = None if _steering(loaded) else first
+    if kept is not None and not forecast.knows(kept):
+        forecast = forecast.extended({kept: tracer.trace(kept)})
     answers = tuple(
         plan_on_card(
             _target(card, whole[card.name], controllers[card.name]),
             bounds[card.name],
-            controllers[card.name].effective.forward(first_plan(loaded.options)),
+            controllers[card.name].effective.forward(first),
             forecast,
+            kept=kept,
         )
         for card in cards
     )
-    trials = benchmark_plans(loaded, hull, forecast) if measure else None
-    return CardPlans(loaded.options.name, loaded.options.network_g.type, tuple(notes), forecast, axes, answers, trials)
+    options = loaded.options
+    notes = tuple(what_is_unknown())
+    return CardPlans(options.name, options.network_g.type, notes, forecast, axes, answers, bounded_by=bounded_by), hull
+
+
+def _steering(loaded: LoadedOptions) -> str | None:
+    """Return the automation of an option file that steers by memory, if there is one."""
+    return next((name for name in loaded.options.training_automations.active if is_controller(name)), None)
 
 
 def _controller(loaded: LoadedOptions, card: CardPreset, axes: tuple[Axis, ...]) -> Controller:
@@ -100,7 +129,7 @@ def _controller(loaded: LoadedOptions, card: CardPreset, axes: tuple[Axis, ...])
         InputError: it does not take these settings.
     """
     active = loaded.options.training_automations.active
-    name = next((name for name in active if is_controller(name)), CONTROLLER)
+    name = _steering(loaded) or CONTROLLER
     arguments = active[name].arguments if name in active else {}
     facts = RunFacts(axes, first_plan(loaded.options))
     (controller,) = controllers_of([choose_automation(loaded, name, arguments, card, facts).build(loaded)])

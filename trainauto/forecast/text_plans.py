@@ -5,12 +5,13 @@ from collections.abc import Sequence
 from trainauto.builders.automations import is_controller
 from trainauto.builders.memory import GROWTH, MAX_TOKENS
 from trainauto.core.errors import InputError, Problem
-from trainauto.core.plan import BATCH_SIZE, Axis
+from trainauto.core.plan import BATCH_SIZE, Axis, Plan
 from trainauto.core.units import GIB, size_text
 from trainauto.core.worker_process import WorkerProcess
 from trainauto.forecast.card_plan import CardPlans, within_budget
 from trainauto.forecast.code_plans import plan_traced
 from trainauto.forecast.trace_process import TraceProcess
+from trainauto.memory.cuda_allocator.segments import planned_segments
 from trainauto.memory.tracing.workspaces import cublas_workspace_bytes
 from trainauto.options.cards import CardPreset
 from trainauto.options.load import LoadedOptions
@@ -45,8 +46,8 @@ def plan_language_model(
     if measure:
         advice = "Leave it out; `validate` trains a real step on the texts and says what it took."
         raise InputError(Problem("--measure tries crops of images, and this file is of texts", advice=advice))
-    chosen, notes = within_budget(cards, options.memory.budget_bytes("cuda"))
-    with TraceProcess(loaded.path, loaded.overrides, worker=child) as tracer:
+    chosen, bounded_by = within_budget(cards, options)
+    with TraceProcess(loaded.path, loaded.overrides, segments=planned_segments(), worker=child) as tracer:
         return plan_traced(
             options.name,
             _words_of(options),
@@ -54,7 +55,9 @@ def plan_language_model(
             planned_axes(options),
             chosen,
             _target(options),
-            notes=(*notes, *notes_on(options)),
+            notes=notes_on(options),
+            bounded_by=bounded_by,
+            kept=kept_plan(options),
             most_tokens=most_tokens(options),
             memory_bytes={card.name: int(card.memory_gib * GIB) for card in cards},
         )
@@ -67,8 +70,7 @@ def notes_on(options: TextOptions) -> tuple[str, ...]:
     most = most_tokens(options)
     first = _first_tokens(options)
     bound = (
-        f"No controller is switched on: a run stays at {first} tokens (tokens_per_batch, in whole rows); these would "
-        "fit."
+        f"Without a controller a run stays at {first} tokens (tokens_per_batch, in whole rows)."
         if most is None
         else f"A run takes at most {most} tokens (max_tokens, else {GROWTH} times those it begins with), {first} to "
         "begin with (tokens_per_batch, in whole rows)."
@@ -96,6 +98,14 @@ def most_tokens(options: TextOptions) -> int | None:
     otherwise = GROWTH * _first_tokens(options)
     bounds = [switch.arguments.get(MAX_TOKENS) or otherwise for name, switch in active.items() if is_controller(name)]
     return min(bounds, default=None)
+
+
+def kept_plan(options: TextOptions) -> Plan | None:
+    """Return the plan of a run that no controller steers: rows as long as they may be, as many as it begins with."""
+    if most_tokens(options) is not None:
+        return None
+    row = row_width(options)
+    return Plan.of(**{LENGTH: row, BATCH_SIZE: _first_tokens(options) // row})
 
 
 def _first_tokens(options: TextOptions) -> int:

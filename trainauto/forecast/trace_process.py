@@ -17,6 +17,9 @@ from trainauto.memory.tracing.trace import TraceError
 TRACE_TIMEOUT_S = 60.0
 """Of building a model and tracing it: some twenty times what both take."""
 
+ONE_BY_ONE = "optimizers_one_by_one"
+"""Fact that the option file does not say: optimizers take one weight after another."""
+
 MOST_DEATHS = 2
 """A model that aborts its process does so again."""
 
@@ -46,7 +49,7 @@ class TraceProcess:
         options: Path,
         overrides: Sequence[str] = (),
         *,
-        segments: Segments | None = "expandable",
+        segments: Segments | None,
         world_size: int = 1,
         timeout_s: float = TRACE_TIMEOUT_S,
         worker: WorkerProcess | None = None,
@@ -66,6 +69,10 @@ class TraceProcess:
         """Start it now, so that torch is loaded while the caller does something else. It does not wait."""
         if self._worker is None and len(self._deaths) < MOST_DEATHS:
             self._worker = start_tracing(like_cuda=self._segments is not None)
+
+    def knows(self, fact: str) -> None:
+        """Have traces from here on know one more fact that holds of the run."""
+        self._known[fact] = True
 
     def trace(self, plan: Plan) -> PlanBytes:
         """Trace a step under a plan.

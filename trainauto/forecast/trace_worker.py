@@ -91,6 +91,7 @@ class _Runs:
         import torch
 
         from trainauto.builders.load_plugins import load_plugins
+        from trainauto.forecast.trace_process import ONE_BY_ONE
         from trainauto.forecast.traced_run import fake_run
         from trainauto.options.load import load_options
 
@@ -101,7 +102,10 @@ class _Runs:
             torch.backends.cudnn.benchmark = benchmark
             loaded = load_options(Path(path), overrides)
             load_plugins(loaded)
-            self._runs[key] = fake_run(loaded, like_cuda=self._like_cuda, world_size=world_size, known=known)
+            run = fake_run(loaded, like_cuda=self._like_cuda, world_size=world_size, known=known)
+            if known.get(ONE_BY_ONE):
+                run.take_loop_form()
+            self._runs[key] = run
             gc.freeze()
         return self._runs[key]
 

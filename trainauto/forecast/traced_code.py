@@ -20,7 +20,9 @@ from trainauto.engine.traced_training import kernels_of
 from trainauto.forecast.batch_shapes import BatchShapes
 from trainauto.forecast.plan_request import PlanRequest
 from trainauto.integrations.loop_forecast import refusing_calls
+from trainauto.integrations.loss_terms import TOTAL
 from trainauto.memory.cost.memory_forecast import PlanBytes
+from trainauto.memory.cuda_allocator.segments import planned_segments
 from trainauto.memory.tracing.cuda_devices import cpu_for_cuda
 from trainauto.memory.tracing.cuda_in_thread import as_on_cuda
 from trainauto.memory.tracing.fake_tensors import fake_world
@@ -83,7 +85,7 @@ class CodeTracer:
                     raise error.__cause__ from None
                 raise
         seconds = time.perf_counter() - start
-        return PlanBytes.of(traced, seconds, kernels_of(traced, libraries), segments="expandable")
+        return PlanBytes.of(traced, seconds, kernels_of(traced, libraries), segments=planned_segments())
 
     @contextmanager
     def _world(self) -> Iterator[None]:
@@ -105,12 +107,14 @@ class CodeTracer:
 
 
 def total_loss(given: Any) -> Tensor:
-    """Return what is minimised: a scalar, or the sum of named ones.
+    """Return what is minimised: a scalar, the one called ``loss``, or the sum of named ones.
 
     Raises:
         InputError: it is something else, or does not follow from weights.
     """
     terms = dict(given) if isinstance(given, Mapping) else {"": given}
+    if TOTAL in terms:
+        terms = {TOTAL: terms[TOTAL]}
     for name, term in terms.items():
         if not isinstance(term, Tensor) or term.numel() != 1:
             kind = f"a tensor of {tuple(term.shape)}" if isinstance(term, Tensor) else f"a {type(term).__name__}"

@@ -23,9 +23,15 @@ from trainauto.core.process import ALLOCATOR_SETTINGS, unknown_to_predictions
 from trainauto.core.worker_process import WorkerProcess
 from trainauto.distributed.communicator import Communicator
 from trainauto.forecast.feasibility import Feasibility, what_fits
-from trainauto.forecast.trace_process import TraceProcess, TraceProcessDiedError
+from trainauto.forecast.trace_process import ONE_BY_ONE, TraceProcess, TraceProcessDiedError
 from trainauto.memory.cost.calibration import Calibration
-from trainauto.memory.cost.memory_forecast import MemoryForecast, forecast_memory, warn_if_doubtful
+from trainauto.memory.cost.memory_forecast import (
+    MemoryForecast,
+    forecast_memory,
+    lacks_room,
+    say_loop_form,
+    warn_if_doubtful,
+)
 from trainauto.memory.cuda_allocator.segments import Segments, segments_of
 from trainauto.memory.monitor.device_use import driver_version
 from trainauto.memory.tracing.trace import TraceError
@@ -37,7 +43,7 @@ from trainauto.storage.run_directory import RunDirectory
 logger = logging.getLogger(__name__)
 
 SAMPLES = "target_batch_size"
-TRACES = 3
+TRACES = 4
 """Counts what traces follow: forecasts of an older count are not reused."""
 
 
@@ -53,6 +59,7 @@ class WarmStart:
         controller: who learns it.
         refused: the model cannot be traced.
         checkpointing_may_help: ``False`` where nothing fits, not even with gradient checkpointing.
+        one_by_one: optimizers take one weight after another: all at once, their step alone would not fit.
     """
 
     plan: Plan
@@ -62,6 +69,7 @@ class WarmStart:
     controller: Controller | None = None
     refused: bool = False
     checkpointing_may_help: bool = True
+    one_by_one: bool = False
 
     def keep(self) -> None:
         """Keep what the run has learned by now, if it has come to rest."""
@@ -69,7 +77,9 @@ class WarmStart:
         if state is None or self.calibration is None:
             return
         traced = self.forecast.to_dict() if self.forecast is not None else None
-        self.calibration.write({"controller": state, "foresight": traced, "refused": self.refused})
+        self.calibration.write(
+            {"controller": state, "foresight": traced, "refused": self.refused, ONE_BY_ONE: self.one_by_one}
+        )
 
 
 def prepare_warm_start(
@@ -109,19 +119,34 @@ def prepare_warm_start(
     state = calibration.read() if calibrated else None
     axes = controller.bounded(facts.axes)
     forecast, segments = _cached_forecast(state, axes), segments_of(device)
-    refused = bool(state and state.get("refused"))
+    refused, one_by_one = bool(state and state.get("refused")), bool(state and state.get(ONE_BY_ONE))
     if forecast is None and not refused:
-        forecast, refused = _traced(loaded, axes, device.type, segments, facts.world_size, tracer, known)
+        target_bytes = limit_bytes * controller.settings.target_vram_usage
+        forecast, refused, one_by_one = _traced(
+            loaded, axes, device.type, segments, facts.world_size, tracer, known or {}, target_bytes
+        )
         state = None
+    if one_by_one:
+        known = {**(known or {}), ONE_BY_ONE: True}
     for unknown in unknown_to_predictions(os.environ if device.type == "cuda" else {}, torch.__version__):
         logger.warning("%s", unknown)
     feasible = Feasibility()
     if forecast is not None:
         controller.set_prior(forecast.peaks_on(device.type), forecast.least_reserved())
-        feasible = what_fits(loaded, forecast, axes, device.type, limit_bytes, world_size=facts.world_size, known=known)
-    begins = _settled_plan(controller, state, facts, limit_bytes) or plan
-    kept = calibration if calibrated else None
-    return WarmStart(begins, plan.batch_size, forecast, kept, controller, refused, feasible.with_checkpointing)
+        feasible = what_fits(
+            loaded,
+            forecast,
+            axes,
+            device.type,
+            limit_bytes,
+            segments=segments,
+            world_size=facts.world_size,
+            known=known,
+        )
+    begins, kept = _settled_plan(controller, state, facts, limit_bytes) or plan, calibration if calibrated else None
+    return WarmStart(
+        begins, plan.batch_size, forecast, kept, controller, refused, feasible.with_checkpointing, one_by_one
+    )
 
 
 def _settled_plan(
@@ -239,31 +264,46 @@ def _traced(
     segments: Segments | None,
     world_size: int,
     worker: WorkerProcess | None,
-    known: Mapping[str, Any] | None,
-) -> tuple[MemoryForecast | None, bool]:
-    """Return what traces tell, and whether the model refuses to be traced: then it will do so another time."""
+    known: Mapping[str, Any],
+    target_bytes: float,
+) -> tuple[MemoryForecast | None, bool, bool]:
+    """Return what traces tell, whether the model refuses to be traced, and whether optimizers go weight by weight.
+
+    A model that refuses will do so another time.
+    """
+    one_by_one = False
     try:
         with TraceProcess(
             loaded.path, loaded.overrides, segments=segments, world_size=world_size, worker=worker, known=known
         ) as tracer:
             forecast = forecast_memory(tracer, axes, device_type)
+            if lacks_room(forecast, device_type, target_bytes):
+                tracer.knows(ONE_BY_ONE)
+                smaller = forecast_memory(tracer, axes, device_type)
+                if smaller.optimizer_bytes(device_type) < forecast.optimizer_bytes(device_type):
+                    say_loop_form(forecast, device_type)
+                    forecast, one_by_one = smaller, True
     except TraceError as error:
         logger.warning("cannot trace memory (%s), falling back to measured peaks", error)
-        return None, not isinstance(error, TraceProcessDiedError)
+        return None, not isinstance(error, TraceProcessDiedError), False
     if device_type == "cpu":
         warn_if_doubtful(forecast)
-    return forecast, False
+    return forecast, False, one_by_one
 
 
 def broadcast_warm_start(ranks: Communicator, plan: Plan, pending: Future[WarmStart] | None) -> WarmStart:
     """Return what the first rank knows of the run's memory; the other ranks receive the plan to start with."""
     warm_start = pending.result() if pending is not None else WarmStart(plan, plan.batch_size)
     begin = ranks.broadcast_object(
-        lambda: {"plan": warm_start.plan.to_dict(), "configured_samples": warm_start.configured_samples}
+        lambda: {
+            "plan": warm_start.plan.to_dict(),
+            "configured_samples": warm_start.configured_samples,
+            ONE_BY_ONE: warm_start.one_by_one,
+        }
     )
     if ranks.is_first:
         return warm_start
-    return WarmStart(Plan.from_dict(begin["plan"]), begin["configured_samples"])
+    return WarmStart(Plan.from_dict(begin["plan"]), begin["configured_samples"], one_by_one=begin[ONE_BY_ONE])
 
 
 def keep_forecast(

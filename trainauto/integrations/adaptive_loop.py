@@ -4,6 +4,7 @@ import logging
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from types import TracebackType
 from typing import Any
 
@@ -21,19 +22,21 @@ from trainauto.engine.controls import Controls
 from trainauto.engine.journal import DecisionJournal
 from trainauto.engine.loop import train_step
 from trainauto.engine.probe import choose_first_plan, measure
-from trainauto.engine.run_errors import NothingFitsError
-from trainauto.engine.train_step import next_batch, take_in
+from trainauto.engine.random_state import kept_random_state, random_state_on
+from trainauto.engine.train_step import next_batch
 from trainauto.engine.training import Training
 from trainauto.engine.warmup import lift_budget, put_limit_in_force
+from trainauto.integrations.batch_turn import BatchTurn
 from trainauto.integrations.coupling import say_coupling
 from trainauto.integrations.loop_axes import Values
 from trainauto.integrations.loop_controller import LoopController
 from trainauto.integrations.loop_forecast import predict_from_small_steps, predict_from_traces
+from trainauto.integrations.loop_generators import take_up_generators
 from trainauto.integrations.loop_model import LoopModel, ModelObjective, check_kinds
-from trainauto.integrations.loop_parts import LoopSamples, as_not_drawn, build_loader, parse_budget, warn_of_environment
+from trainauto.integrations.loop_parts import LoopSamples, as_not_drawn, build_loader, parse_budget, say_what_is_lacking
 from trainauto.integrations.loop_reports import LoopReports, config_of, loop_summary, options_of
 from trainauto.integrations.loop_rollback import GoBackCall, LoopRollback
-from trainauto.integrations.loop_step import LoopStep
+from trainauto.integrations.loop_step import HalfSteps, LoopStep
 from trainauto.integrations.map_samples import Collate, MapStyle, Resize
 from trainauto.integrations.own_rates import OwnRates
 from trainauto.integrations.samples import Weigh
@@ -66,15 +69,15 @@ class AdaptiveLoop:
     Args:
         model: what is trained; several networks in an ``nn.ModuleDict``. Put it into training mode and on its device.
         objectives: what is minimised, in the order of each step.
-        dataset: map-style.
+        dataset: map-style; its length stays as it is while it is trained.
         batch_size: samples of a step; an int stays.
         size: size of a sample, such as the side of a crop; grows before the batch does.
         resize: makes a sample of a size.
         tokens: padded tokens of a step, samples times the longest.
         lengths: tokens of each sample.
         collate_fn: makes samples a batch; torch's default.
-        weigh: what the loss of a batch is a mean over, where that is not its samples: supervised tokens, say. Parts of
-            a batch then weigh as much.
+        weigh: what the loss of a batch is a mean over, where that is not its samples: supervised tokens, the sum of
+            their classes' weights. Any finite number of at least 0, that of a batch the sum over its parts.
         workload: how batches are divided, where their first dimension is not the sample.
         memory_budget: ``"2GiB"``: on CUDA of the card, on a CPU what steps take beside what is held before.
         settings: of the controller: ``target_vram_usage``, ``policy``, ...; see
@@ -143,8 +146,8 @@ class AdaptiveLoop:
             memory_target_bytes=int(limit_bytes * target) if limit_bytes else None,
             leaves_out_non_finite=self._watchers.go_back,
         )
-        self._reports = LoopReports(run_directory)
-        self._untrained: Batch | None = None
+        self._reports, self._half_steps = LoopReports(run_directory), HalfSteps()
+        self._turn = BatchTurn(loader)
 
     @property
     def progress(self) -> Progress:
@@ -159,7 +162,7 @@ class AdaptiveLoop:
     @property
     def epoch(self) -> int:
         """Whole epochs that were trained."""
-        return self.progress.samples // len(self._samples)
+        return self.progress.samples // self.training.loader.samples
 
     def batches(self, epochs: int | None = None) -> Iterator[Batch]:
         """Yield batches until so many epochs have been trained in all; without end where nobody says.
@@ -171,24 +174,21 @@ class AdaptiveLoop:
             epochs: counted from the very first sample, also after :meth:`load_state_dict`.
         """
         self._begin(epochs)
-        self._take_back()
-        if epochs is not None and self.progress.samples >= epochs * len(self._samples):
-            logger.warning(
-                "nothing to train: %d epochs are asked for in all, and as many were trained before: batches(epochs=%d) "
-                "trains one more",
-                epochs,
-                self.epoch + 1,
-            )
+        self._turn.take_back()
+        if not self._turn.is_left(self.training, epochs):
+            what = "nothing to train: %d epochs are asked for in all, and as many were trained before: "
+            logger.warning(what + "batches(epochs=%d) trains one more", epochs, self.epoch + 1)
         if self.stop_reason:
             logger.warning("%s", words_of_end(self.stop_reason))
         batches = iter(self.training.loader)
-        while not self.stop_reason and (epochs is None or self.progress.samples < epochs * len(self._samples)):
+        while not self.stop_reason and self._turn.is_left(self.training, epochs):
             start = time.perf_counter()
             batch = next_batch(self.training, batches)
             self._data_seconds = time.perf_counter() - start
-            self._untrained = batch
+            self._turn.in_hand = batch
             yield batch
-            if self._untrained is batch:
+            self._half_steps.refuse()
+            if self._turn.in_hand is batch:
                 raise InputError("the batch before was not passed to step(): no sample is left out")
             if self._has_gone_back:
                 batches, self._has_gone_back = iter(self.training.loader), False
@@ -196,23 +196,28 @@ class AdaptiveLoop:
     def step(self, batch: Batch) -> LoopStep:
         """Train a batch: every objective's loss, gradients and optimizer, in turn.
 
+        A batch that was trained before is trained again, as PPO does: a step more, and no samples more in
+        :attr:`progress`. Where it does not fit then, it is left out. One that went back is not trained.
+
         Raises:
             NothingFitsError: memory runs out, and there is no smaller plan.
+            CannotRepeatError: memory runs out after the loss has changed in place what no step had changed before. The
+                weights are as before; the batch is lost, and the loop may go on with the next one.
             NonFiniteError: a loss or a gradient is NaN or infinite; the weights are those before its objective. With
                 SpikeGuard the step leaves them alone.
             GivenUpError: SpikeGuard has gone back often enough.
+            OptimizerOutOfMemoryError: memory runs out in an optimizer's step, and some weights may have changed.
         """
-        run = self.training
-        try:
-            record = train_step(run, batch, self._data_seconds)
-        except NothingFitsError:
-            self._untrained = None  # it went back to the loader
-            raise
-        self._untrained = None
+        run, is_first = self.training, self._turn.has_come(batch)
+        if not (is_first or self._turn.is_over(batch)):
+            return LoopStep.not_trained(batch, out_of_memory=0)
+        with self._half_steps.noted(), self._turn.noted(batch):
+            record = train_step(run, batch, self._data_seconds if is_first else 0.0)
         if record is None:
+            self._turn.went_back(batch)
             self._given_back += 1
             return LoopStep.not_trained(batch)
-        take_in(run, record)
+        self._turn.take_in(run, batch, record)
         decisions = tuple(run.journal.take())
         self._reports.step(record, decisions, run.progress)
         told, self._given_back = self._given_back, 0
@@ -256,35 +261,39 @@ class AdaptiveLoop:
         return self._model.structure.rebuild(batch.tensors)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the place in the stream of samples, the counters, and what the controller knows.
+        """Return the place in the stream of samples, the counters, what the controller knows, and random generators.
 
-        Model and optimizers are the loop's own to save. A batch in hand that is not trained yet counts as not drawn.
+        The generators are those of Python, NumPy, and torch on the CPU and the devices of the model. Model and
+        optimizers are the loop's own to save. A batch in hand that is not trained yet counts as not drawn. An
+        ``InputError`` says where an optimizer ran out of memory in its step, so that nothing is to be saved.
         """
-        with as_not_drawn(self.training.loader, self._untrained):
-            progress = vars(self.progress).copy()
-            return {"progress": progress, **self._watchers.state_dict(), **self.training.decided_parts()}
-
-    def _take_back(self) -> None:
-        """Have a batch that was not trained come again."""
-        if self._untrained is not None:
-            self.training.loader.requeue(self._untrained)
-            self._untrained = None
+        self._half_steps.refuse()
+        self._reports.sync()
+        own = {"progress": vars(self.progress).copy(), "random": random_state_on(self._model.devices)}
+        with as_not_drawn(self.training.loader, self._turn.in_hand):
+            return {**own, **self._watchers.state_dict(), **self.training.decided_parts()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue from :meth:`state_dict`; call it before the first batch is asked for.
+
+        Random generators are as they were then. The log says where the state holds none, or those of other devices.
 
         Raises:
             InputError: it is no such state, or the dataset has another number of samples now.
         """
         if lacking := {"progress", "loader", "controls", "automations"} - state.keys():
             raise InputError(f"this is no state_dict of an AdaptiveLoop: it has no {', no '.join(sorted(lacking))}")
+        self._turn.in_hand = None  # the state says what comes next
         self.training.load_decided_parts(state)
+        self._half_steps = HalfSteps()
         self._watchers.take_up(self.training, state)
         self.training.progress = Progress.from_dict(state["progress"])
+        take_up_generators(self._model.devices, state.get("random"))
 
     def close(self) -> None:
         """End the workers, take the budget off this process, and close what is written."""
         self.training.loader.close()
+        self._model.single_values.allow(allowed=False)
         if self._has_begun:
             lift_budget(self.training)
         controls = self.training.controls
@@ -306,21 +315,18 @@ class AdaptiveLoop:
         if self._has_begun:
             return
         try:
-            self._prepare(epochs)
+            with kept_random_state(self._model.devices):
+                self._prepare(epochs)
         except BaseException:
             lift_budget(self.training)
             raise
+        self._model.single_values.speaks = True
         self._has_begun = True  # not before: who mends what failed iterates again
 
     def _prepare(self, epochs: int | None) -> None:
         run = self.training
         say_coupling(self._model.module, [given.splittable for given in self._model.given])
-        if not self._model.module.training:
-            logger.warning("the model is in evaluation mode and is trained so: model.train() is left to the loop")
-        if run.limit_bytes is None:
-            logger.info("no memory limit is known on this device: batches stay as they begin; set memory_budget")
-        elif run.model.device.type == "cpu":
-            warn_of_environment()
+        say_what_is_lacking(self._model.module, run)
         facts = run.facts()
         self._automation.check(facts)
         self._watchers.check(facts)
@@ -328,14 +334,11 @@ class AdaptiveLoop:
         self._watchers.begin(run.facts(self._reports.folder))
         controller = self._automation.controller
         predicts = not run.progress.steps and run.limit_bytes is not None and controller.settings.policy == "jump"
-        clips = run.controls.max_norm is not None
-        is_traced = predicts and predict_from_traces(controller, self._model, self._samples, run.axes, clips=clips)
+        is_traced = predicts and predict_from_traces(controller, run, self._model, self._samples)
         self._automation.on_run_start(facts)
         put_limit_in_force(run)
         if predicts and not is_traced and run.limit_bytes is not None:
-            predict_from_small_steps(
-                controller, run.axes, run.loader.plan, lambda plan: measure(run, plan), run.limit_bytes
-            )
+            predict_from_small_steps(controller, run.axes, run.loader.plan, partial(measure, run), run.limit_bytes)
         choose_first_plan(run)
 
     def _summary(self, epochs: int | None) -> RunSummary:

@@ -36,6 +36,13 @@ WATCHED_BY = (
 )
 
 
+HALF_STEPPED = (
+    "memory ran out while an optimizer stepped: some weights may have moved and others not. Go on from a checkpoint "
+    "that was written before, and from none that this error has written. A smaller batch does not help: take "
+    "foreach=False or fused=True, or an optimizer with less state."
+)
+
+
 class EpochLoader:
     """What ``Trainer.fit`` iterates over: an iteration is an epoch, and workers live through all of them.
 
@@ -131,11 +138,20 @@ class GrowingBatches(Callback):
         self._steps = 0
         self._trained_plan: Plan | None = None
         self._began_at = 0.0
+        self._optimizer_steps = False
 
     @property
     def plan(self) -> Plan:
         """The plan that is asked for now."""
         return self._draws.plan
+
+    def on_load_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
+        """Say what a resume of Lightning's lacks."""
+        del trainer, pl_module, checkpoint
+        logger.warning(
+            "checkpoints of Lightning hold neither the place in the stream of samples nor random generators: samples "
+            "come from the beginning of the stream, and what the model draws (dropout) is another than without a break"
+        )
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Put the budget in force, with optimizer state allocated.
@@ -174,11 +190,17 @@ class GrowingBatches(Callback):
         self._began_at = time.perf_counter()
         self._meter.start_window()
 
+    def on_before_optimizer_step(self, trainer: Trainer, pl_module: LightningModule, optimizer: Any) -> None:
+        """Note that weights change from here on."""
+        del trainer, pl_module, optimizer
+        self._optimizer_steps = True
+
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
         """Take in the peak of a step, and have batches follow what is decided."""
         del trainer, pl_module, outputs, batch, batch_idx
+        self._optimizer_steps = False
         reading = self._end_window()
         self._steps += 1
         record = self._record(self.loader.under_way.popleft(), reading)
@@ -192,6 +214,10 @@ class GrowingBatches(Callback):
         if not is_out_of_memory(exception) or not self.loader.under_way or self._meter is None:
             return
         failed = self.loader.under_way.popleft()
+        if self._optimizer_steps:
+            self._optimizer_steps = False
+            logger.warning("%s", HALF_STEPPED)
+            return
         message = in_words(str(exception))
         event = OutOfMemory(self._steps + 1, failed.plan, failed.shape, "fit", message, 0, self._meter.limit_bytes)
         self._decide(self._journal.ask(lambda automation: automation.on_out_of_memory(event)), failed.plan)

@@ -17,11 +17,20 @@ from trainauto.core.batch import Batch
 from trainauto.core.plan import Axis, Plan, work
 from trainauto.core.records import PeakReading
 from trainauto.core.units import MIB
+from trainauto.engine.optimizer_form import take_loop_form
 from trainauto.engine.traced_training import FakeTraining
+from trainauto.engine.training import Training
 from trainauto.integrations.loop_model import LoopModel
 from trainauto.integrations.map_samples import MapSamples
 from trainauto.integrations.samples import NestedSamples
-from trainauto.memory.cost.memory_forecast import PlanBytes, forecast_memory, warn_if_doubtful
+from trainauto.memory.cost.memory_forecast import (
+    MemoryForecast,
+    PlanBytes,
+    forecast_memory,
+    lacks_room,
+    say_loop_form,
+    warn_if_doubtful,
+)
 from trainauto.memory.cuda_allocator.segments import segments_of
 from trainauto.memory.tracing.fake_tensors import fake_copy
 from trainauto.memory.tracing.trace import TraceError
@@ -84,19 +93,35 @@ class LoopTracer:
         return PlanBytes.of(trace, time.perf_counter() - start, self._fake.kernels(trace), segments=self._segments)
 
 
-def predict_from_traces(
-    controller: Controller, model: LoopModel, dataset: MapSamples, axes: Sequence[Axis], *, clips: bool
-) -> bool:
-    """Tell the controller what traces say of plans; return whether they say anything."""
+def predict_from_traces(controller: Controller, run: Training, model: LoopModel, dataset: MapSamples) -> bool:
+    """Tell the controller what traces say of plans; return whether they say anything.
+
+    Where the optimizer's step alone would peak above the target of the run, whatever the plan, the optimizers take one
+    weight after another from now on.
+
+    Args:
+        controller: learns it.
+        run: whose plans.
+        model: of the run.
+        dataset: makes the largest batch of a plan.
+    """
+    axes, clips, device_type = run.axes, run.controls.max_norm is not None, model.device.type
+    largest_batch = next((axis.maximum for axis in axes if axis.is_count), 1)
+
+    def forecast_now() -> MemoryForecast:
+        return forecast_memory(LoopTracer(model, dataset, clips=clips), axes, device_type, largest_batch)
+
     try:
-        largest_batch = next((axis.maximum for axis in axes if axis.is_count), 1)
-        forecast = forecast_memory(LoopTracer(model, dataset, clips=clips), axes, model.device.type, largest_batch)
+        forecast = forecast_now()
+        if lacks_room(forecast, device_type, run.memory_target_bytes) and take_loop_form(model.optimizers.values()):
+            say_loop_form(forecast, device_type)
+            forecast = forecast_now()
     except TraceError as error:
         logger.info("cannot trace memory (%s): two small steps are measured instead, and nothing is trained", error)
         return False
-    if model.device.type == "cpu":
+    if device_type == "cpu":
         warn_if_doubtful(forecast)
-    controller.set_prior(forecast.peaks_on(model.device.type), forecast.least_reserved())
+    controller.set_prior(forecast.peaks_on(device_type), forecast.least_reserved())
     return True
 
 
@@ -171,7 +196,9 @@ def _copied(model: LoopModel, mode: FakeTensorMode) -> LoopModel:
     objectives = [
         replace(objective, optimizer=copied, scaler=None) for objective, copied in zip(model.given, copies, strict=True)
     ]
-    return LoopModel(module, objectives, model.structure)
+    traced = LoopModel(module, objectives, model.structure)
+    traced.said = model.said
+    return traced
 
 
 @contextmanager

@@ -1,5 +1,6 @@
 """The model of a loop of one's own as the engine trains models: one module, and what is minimised of it."""
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -12,17 +13,29 @@ from torch.optim import Optimizer
 from torch.utils.data import DataLoader, IterableDataset
 
 from trainauto.core.batch import Batch
-from trainauto.core.errors import InputError
+from trainauto.core.errors import InputError, Problem
 from trainauto.core.objectives import LossTerms, MicroBatch, Objective
 from trainauto.integrations.coupling import coupling_in
+from trainauto.integrations.handed_on import HandedOn
+from trainauto.integrations.loss_terms import TOTAL, ReturnedLoss
 from trainauto.integrations.samples import NestedSamples
-from trainauto.integrations.structure import Structure, leaves_of
+from trainauto.integrations.single_values import SingleValues, refuses_single_value
+from trainauto.integrations.structure import Structure
 from trainauto.models.base_model import BaseModel
 
-Loss = Callable[[Any, Any], "Tensor | Mapping[str, Tensor]"]
-"""What is minimised: of the model, which is passed in, and a batch; a scalar, or named ones whose sum it is."""
+logger = logging.getLogger(__name__)
 
-LOSS = "loss"
+Loss = Callable[[Any, Any], "Tensor | Mapping[str, Tensor]"]
+"""What is minimised: of the model, which is passed in, and a batch. A scalar; or named ones, whose sum is minimised.
+
+Where one of them is called ``loss``, it is the total, and the others are reported only, as are those without gradients.
+"""
+
+OF_ONE_VALUE = (
+    "One value has no variance. BatchNorm takes it with running statistics (track_running_stats=True); else choose "
+    "batches of which no single sample is left (batch_size=Range(..., minimum=2), an even number of samples), or take "
+    "GroupNorm or LayerNorm. InstanceNorm needs features of more than one pixel."
+)
 
 
 @dataclass(frozen=True)
@@ -32,7 +45,8 @@ class ModelObjective:
     The loss keeps nothing: it also runs on a copy of the model whose tensors hold no data, and in parts. It is a mean
     over the samples of the batch it gets, which may be a part of the one that was drawn. It must use
     the model that it is given, not one it knows: memory is predicted by running it on a copy without data. Where
-    batches are dicts, it may add detached tensors to them, a row for each sample: objectives after it find them.
+    batches hold dicts, it may add to them (tensors detached): objectives after it find that. What has a row for each
+    sample is divided and joined as the batch is; anything else is found as long as the parts of a batch agree in it.
 
     Attributes:
         name: in records and logs.
@@ -60,6 +74,9 @@ class ModelObjective:
 class LoopModel(BaseModel):
     """A module with its objectives.
 
+    Attributes:
+        said: what was said of returned losses, which is said once; a copy for traces shares it.
+
     Args:
         module: what is trained.
         objectives: what is minimised, in the order of every step.
@@ -79,6 +96,9 @@ class LoopModel(BaseModel):
         self.given = tuple(objectives)
         self.structure = structure
         self._check()
+        self._handed_on = HandedOn(structure, [objective.name for objective in objectives])
+        self.said: set[str] = set()
+        self.single_values = SingleValues(module)
         self.optimizers.update({objective.name: objective.optimizer for objective in objectives})
         coupling = coupling_in(module)
         self._objectives = [
@@ -97,6 +117,16 @@ class LoopModel(BaseModel):
         return self._objectives
 
     @property
+    def devices(self) -> list[torch.device]:
+        """Devices of the module besides the CPU, in the order of its parameters and buffers."""
+        tensors = [*self.module.parameters(), *self.module.buffers()]
+        return [
+            device
+            for device in dict.fromkeys(tensor.device for tensor in tensors)
+            if device.type not in ("cpu", "meta")
+        ]
+
+    @property
     def checkpoints_gradients(self) -> bool:
         """Whether blocks run again in the backward pass: models of transformers say so in an attribute of their own."""
         own = any(getattr(module, "gradient_checkpointing", False) is True for module in self.module.modules())
@@ -112,6 +142,7 @@ class LoopModel(BaseModel):
         Raises:
             InputError: it is made in another way than the first one.
         """
+        self._handed_on.begin(batch.workload)
         if isinstance(batch.workload, NestedSamples):
             batch.workload.check(batch.tensors, len(batch))
         return {
@@ -120,22 +151,28 @@ class LoopModel(BaseModel):
         }
 
     def _terms(self, objective: ModelObjective, part: MicroBatch) -> LossTerms:
-        batch = self.structure.rebuild(part)
-        result = objective.loss(self.module, batch)
-        if self.structure.is_mapping:
-            added = {name: leaf for name, leaf in leaves_of(batch).items() if name not in part}
-            part.update(added)
+        batch = self._handed_on.rebuild(objective.name, part)
+        self.single_values.allow(allowed=_may_be_one_sample(part))
+        try:
+            result = objective.loss(self.module, batch)
+        except ValueError as error:
+            if not refuses_single_value(error):
+                raise
+            raise InputError(Problem(f"{error}, in the loss of '{objective.name}'", advice=OF_ONE_VALUE)) from error
+        part.update(self._handed_on.added(objective.name, batch, part))
         alone = len(self.given) == 1
-        terms = {LOSS if alone else objective.name: result} if isinstance(result, Tensor) else result
-        if not isinstance(terms, Mapping) or not all(
-            isinstance(term, Tensor) and term.numel() == 1 for term in terms.values()
-        ):
-            raise InputError(
-                f"the loss of '{objective.name}' must return one number as a tensor, or named ones, not {_kind(result)}"
-            )
+        returned = ReturnedLoss.of(result, objective.name, TOTAL if alone else objective.name)
+        self._say(returned, objective)
         # Objectives may call their terms alike.
         prefix = "" if alone or isinstance(result, Tensor) else f"{objective.name}."
-        return {f"{prefix}{name}": term.reshape(()) for name, term in terms.items()}
+        return {f"{prefix}{name}": term for name, term in returned.terms.items()}
+
+    def _say(self, returned: ReturnedLoss, objective: ModelObjective) -> None:
+        """Say once what of a returned loss is not minimised or not reported, though it may have been meant to be."""
+        words = returned.words(objective.name)
+        if words and words not in self.said:
+            self.said.add(words)
+            logger.warning("%s", words)
 
     def _check(self) -> None:
         if not self.given:
@@ -165,8 +202,8 @@ class LoopModel(BaseModel):
                 )
 
 
-def _kind(result: Any) -> str:
-    return f"a tensor of shape {tuple(result.shape)}" if isinstance(result, Tensor) else type(result).__name__
+def _may_be_one_sample(part: MicroBatch) -> bool:
+    return any(isinstance(leaf, Tensor) and leaf.ndim > 0 and len(leaf) == 1 for leaf in part.values())
 
 
 def check_kinds(model: object, objectives: object, dataset: object, max_norm: float | None = None) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import nn
 
 from trainauto.control.effective_batch import EffectiveBatch
 from trainauto.core.batch import Batch
@@ -23,6 +24,7 @@ from trainauto.data.dynamic_loader import DynamicDataLoader
 from trainauto.data.packed_stream import PackedDraws, PackedStream
 from trainauto.data.packing import SampleSizes, TokenCost
 from trainauto.data.sampler import ShuffledStream
+from trainauto.engine.training import Training
 from trainauto.integrations.loop_axes import Growth, Values
 from trainauto.integrations.map_samples import Collate, MapSamples, MapStyle, Resize, seeded
 from trainauto.integrations.samples import NestedSamples, Weigh, sized_dimensions, template_of
@@ -236,6 +238,16 @@ def parse_budget(memory_budget: str | None) -> int | None:
         return parse_size_bytes(memory_budget) if memory_budget is not None else None
     except ValueError as error:
         raise InputError(f"memory_budget: {error}") from None
+
+
+def say_what_is_lacking(module: nn.Module, run: Training) -> None:
+    """Say what a loop may have forgotten: training mode, a limit, what was to be set before torch was imported."""
+    if not module.training:
+        logger.warning("the model is in evaluation mode and is trained so: model.train() is left to the loop")
+    if run.limit_bytes is None:
+        logger.info("no memory limit is known on this device: batches stay as they begin; set memory_budget")
+    elif run.model.device.type == "cpu":
+        warn_of_environment()
 
 
 def warn_of_environment() -> None:

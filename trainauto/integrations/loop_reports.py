@@ -19,6 +19,7 @@ from trainauto.integrations.loop_model import LoopModel
 from trainauto.integrations.map_samples import MapSamples
 from trainauto.reporting.default_sinks import default_sinks
 from trainauto.reporting.formatting import WIDTH, decision_lines, wrapped
+from trainauto.reporting.log_gaps import rewind
 from trainauto.reporting.reporter import Reporter
 from trainauto.reporting.sinks import Sink
 from trainauto.storage.run_directory import RunDirectory
@@ -81,7 +82,7 @@ class LoopReports:
         directory, self._progress = self._directory, summary.progress
         if directory is not None:
             if rollback is None:  # else its sinks put aside what is undone
-                directory.rewind(summary.progress.steps)
+                (rewind if directory.records.is_file() else RunDirectory.rewind)(directory, summary.progress.steps)
         elif self._root is not None:
             directory = RunDirectory.create(self._root, "")
             directory.write_config({"name": self.name, **config})
@@ -109,6 +110,11 @@ class LoopReports:
             self._reporter.validation(record, (), decisions)
             return
         self._say(record.step, decisions)
+
+    def sync(self) -> None:
+        """Have what was told survive a power cut, as the checkpoint that is about to be written."""
+        if self._reporter is not None:
+            self._reporter.sync()
 
     def rolled_back(self, summary: RunSummary, rollback: Rollback) -> None:
         """Tell that the loop has gone back to a checkpoint of its own."""

@@ -1,12 +1,15 @@
 """What became of a batch in a loop of one's own."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from trainauto.core.batch import Batch
 from trainauto.core.decisions import Decision
+from trainauto.core.errors import InputError
 from trainauto.core.plan import Plan
 from trainauto.core.records import StepRecord
+from trainauto.engine.run_errors import OptimizerOutOfMemoryError
 
 
 @dataclass(frozen=True)
@@ -15,10 +18,11 @@ class LoopStep:
 
     Attributes:
         trained: whether it was trained. One that did not fit in any pieces comes again in smaller batches, and has
-            changed nothing, unless an objective before the one that did not fit had stepped: that one's step stays.
-        losses: each term, a mean over the samples of the step; keys as the loss names them.
+            changed nothing, unless an objective before the one that did not fit had stepped: that one's step stays. One
+            whose samples all weigh 0 counts its ``samples``, has no losses, and changes no weights either.
+        losses: each term, a mean over the samples of the step, weighted as ``weigh`` says; keys as the loss names them.
         grad_norms: of each objective, before clipping.
-        samples: trained in it; 0 where it was not.
+        samples: of the batch; 0 where they come again.
         plan: it was trained under, or came under.
         skipped: objectives whose weights were left alone, since gradients of fp16 had overflowed.
         pieces: parts in which it ran, by objective, where those are not what the plan says.
@@ -48,7 +52,7 @@ class LoopStep:
             told: how many of those there were; each was told of when it happened.
         """
         return cls(
-            trained=True,
+            trained=bool(record.losses),
             losses=record.losses,
             grad_norms=record.grad_norms,
             samples=record.shape.samples,
@@ -61,6 +65,42 @@ class LoopStep:
         )
 
     @classmethod
-    def not_trained(cls, batch: Batch) -> "LoopStep":
-        """Return what there is to say of a batch that did not fit."""
-        return cls(False, {}, {}, 0, batch.plan, (), {}, 1, None, ())
+    def not_trained(cls, batch: Batch, out_of_memory: int = 1) -> "LoopStep":
+        """Return what there is to say of a batch that did not fit, or was not to be trained."""
+        return cls(False, {}, {}, 0, batch.plan, (), {}, out_of_memory, None, ())
+
+
+GO_BACK_TO_ONE = (
+    "Save nothing of this model. Load your last checkpoint: model, optimizers and load_state_dict of a new loop."
+)
+
+
+class HalfSteps:
+    """Whether an optimizer of a loop ran out of memory in its step: some weights have moved, others have not."""
+
+    _has_happened = False
+
+    @contextmanager
+    def noted(self) -> Iterator[None]:
+        """Note it of a step inside, and refuse one after it.
+
+        Raises:
+            InputError: it has happened before.
+            OptimizerOutOfMemoryError: it happens now; with what to do.
+        """
+        self.refuse()
+        try:
+            yield
+        except OptimizerOutOfMemoryError as error:
+            self._has_happened = True
+            error.say_more(GO_BACK_TO_ONE)
+            raise
+
+    def refuse(self) -> None:
+        """Refuse to go on from it.
+
+        Raises:
+            InputError: it has happened.
+        """
+        if self._has_happened:
+            raise InputError(f"an optimizer of this loop ran out of memory in its step\n  {GO_BACK_TO_ONE}")

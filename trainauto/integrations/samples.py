@@ -1,7 +1,8 @@
 """Samples of any kind as a workload: each tensor's first dimension is the sample, other leaves go with every part."""
 
+import logging
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from math import gcd
@@ -16,10 +17,14 @@ from trainauto.core.batch import Batch
 from trainauto.core.errors import InputError
 from trainauto.core.plan import BATCH_SIZE, BatchShape
 from trainauto.core.workload import Tensors
+from trainauto.engine.handed_on import is_same
 from trainauto.integrations.structure import Structure
+from trainauto.integrations.weighing import number_of
 
-Weigh = Callable[[Any], int]
-"""Says what the loss of a batch is a mean over, where that is not its samples: supervised tokens."""
+logger = logging.getLogger(__name__)
+
+Weigh = Callable[[Any], float]
+"""Says what the loss of a batch is a mean over, where that is not its samples: supervised tokens, class weights."""
 
 ROWS = (Tensor, np.ndarray)
 """What is divided along its first dimension, and cut along others."""
@@ -48,7 +53,7 @@ class Template:
 
     def samples_of(self, leaves: Mapping[str, Any]) -> int:
         """Return how many samples a batch has."""
-        return next(_length(leaves[name]) for name in leaves if name in self.divided)
+        return next(length_of(leaves[name]) for name in leaves if name in self.divided)
 
 
 class NestedSamples:
@@ -65,6 +70,7 @@ class NestedSamples:
         self.weighs_samples = weigh is None
         self._weigh = weigh
         self._counts_tokens = counts_tokens
+        self._left_out: set[str] = set()
 
     @property
     def weigh(self) -> Weigh | None:
@@ -82,17 +88,24 @@ class NestedSamples:
     def join(self, parts: Sequence[Tensors]) -> dict[str, Tensor]:
         """Return the samples of all parts; rows are padded with zeros to the longest.
 
-        Raises:
-            InputError: what a loss has handed on has no rows.
+        What losses have added without a part for each sample is left out where parts differ in it, which the log says.
         """
-        return {name: self._joined(name, [part[name] for part in parts]) for name in parts[0]}
+        names = dict.fromkeys(name for part in parts for name in part)
+        apart = {name for name in names if not self._is_joinable(name, [part.get(name) for part in parts])}
+        self._say_left_out(apart)
+        return {name: self._joined(name, [part[name] for part in parts]) for name in names if name not in apart}
 
-    def weight(self, tensors: Tensors) -> int:
-        """Return what the loss of these samples is a mean over."""
+    def weight(self, tensors: Tensors) -> float:
+        """Return what the loss of these samples is a mean over.
+
+        Raises:
+            InputError: ``weigh`` returns no number.
+        """
         if self._weigh is None:
             return self.template.samples_of(tensors)
-        weight = self._weigh(self.template.structure.rebuild(tensors))
-        return int(weight)
+        return number_of(
+            self._weigh(self.template.structure.rebuild({name: tensors[name] for name in self.template.leaves}))
+        )
 
     def shape(self, tensors: Tensors) -> BatchShape:
         """Say how many samples a batch has, and how large they are."""
@@ -146,22 +159,38 @@ class NestedSamples:
             difference = ", ".join(sorted(leaves.keys() ^ self.template.leaves.keys()))
             raise InputError(f"batches differ in what they hold ({difference}): they must all be made alike")
         for name in self.template.divided:
-            if _length(leaves[name]) != samples:
+            if length_of(leaves[name]) != samples:
                 raise InputError(
-                    f"'{name}' of a batch has {_length(leaves[name])} parts for {samples} samples: where the first "
+                    f"'{name}' of a batch has {length_of(leaves[name])} parts for {samples} samples: where the first "
                     "dimension is not the sample, give a workload that says how batches are divided"
                 )
 
     def _is_divided(self, name: str, leaf: Any) -> bool:
-        return name in self.template.divided or (name not in self.template.leaves and isinstance(leaf, Tensor))
+        return name in self.template.divided or (name not in self.template.leaves and length_of(leaf) >= 0)
+
+    def _is_joinable(self, name: str, leaves: Sequence[Any]) -> bool:
+        """Say whether parts agree in what they hold: rows all, or all the same."""
+        return (
+            name in self.template.leaves
+            or all(self._is_divided(name, leaf) and type(leaf) is type(leaves[0]) for leaf in leaves)
+            or all(is_same(leaf, leaves[0]) for leaf in leaves)
+        )
+
+    def _say_left_out(self, names: Collection[str]) -> None:
+        new = set(names) - self._left_out
+        if new:
+            self._left_out |= new
+            logger.warning(
+                "a loss writes %s into its batch, and in each part of a batch that did not fit at once another value: "
+                "objectives after it do not find it. Write a tensor with a row for each sample",
+                ", ".join(sorted(new)),
+            )
 
     def _joined(self, name: str, leaves: list[Any]) -> Any:
         if not self._is_divided(name, leaves[0]):
             return leaves[0]
         if not isinstance(leaves[0], ROWS):
             return [item for leaf in leaves for item in leaf]
-        if not all(leaf.ndim for leaf in leaves):
-            raise InputError(f"'{name}' was handed on without a row for each sample, so parts of it cannot be joined")
         widest = [max(sizes) for sizes in zip(*(leaf.shape[1:] for leaf in leaves), strict=True)]
         padded = [_padded(leaf, widest) for leaf in leaves]
         return torch.cat(padded) if isinstance(leaves[0], Tensor) else np.concatenate(padded)
@@ -213,7 +242,7 @@ def template_of(one: Any, three: Any, leaves: Callable[[Any], dict[str, Any]], s
             f"a batch of 3 samples holds others than one of 1 ({difference}): a list with a tensor for each sample "
             "cannot be divided; have collate_fn stack or pad them into one tensor, its first dimension the sample"
         )
-    lengths = {name: (_length(single[name]), _length(leaf)) for name, leaf in several.items()}
+    lengths = {name: (length_of(single[name]), length_of(leaf)) for name, leaf in several.items()}
     divided = frozenset(name for name, both in lengths.items() if both == (1, 3))
     if not divided:
         raise InputError("no tensor of a batch has the sample as its first dimension: batches cannot be divided")
@@ -261,7 +290,7 @@ def _values(leaf: Any) -> int:
     return math.prod(leaf.shape) if isinstance(leaf, ROWS) else 0
 
 
-def _length(leaf: Any) -> int:
+def length_of(leaf: Any) -> int:
     """Return the parts of a leaf; -1 where it is one thing."""
     if isinstance(leaf, ROWS):
         return int(leaf.shape[0]) if leaf.ndim else -1

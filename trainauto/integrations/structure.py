@@ -68,6 +68,19 @@ class Structure:
         keys = tuple(batch) if isinstance(batch, Mapping) else tuple(range(len(batch)))
         return cls(type(batch), keys, tuple(cls.of(child) for _, child in children))
 
+    def without_missing(self, leaves: Mapping[str, Any]) -> "Structure":
+        """Return the structure without what was added to mappings and is not among these leaves."""
+        return self._present(leaves, ()) or self
+
+    def _present(self, leaves: Mapping[str, Any], path: tuple[str, ...]) -> "Structure | None":
+        if self.kind is None:
+            return self if (".".join(path) or ALONE) in leaves else None
+        pairs = zip(self.keys, self.children, strict=True)
+        kept = {key: found for key, child in pairs if (found := child._present(leaves, (*path, str(key)))) is not None}
+        if len(kept) < len(self.keys) and (not kept or not issubclass(self.kind, Mapping)):
+            return None
+        return Structure(self.kind, tuple(kept), tuple(kept.values()))
+
     @property
     def is_mapping(self) -> bool:
         """Whether the whole batch is asked by keys, so that a loss may add to it."""

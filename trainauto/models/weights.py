@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from trainauto.core.errors import CheckpointError, NetworkMismatchError
 from trainauto.core.words import visible
 from trainauto.models.parallel import is_sharded, whole_weights
+from trainauto.models.usable_weights import check_values
 
 MOST_NAMES = 12
 """Names of weights that are listed one by one; of more, those of a part are counted together."""
@@ -36,6 +37,7 @@ def load_weights(network: nn.Module, file: Path) -> None:
     Raises:
         CheckpointError: the file is damaged.
         NetworkMismatchError: it is missing, or of another network.
+        InputError: its values are NaN or infinite.
     """
     try:
         state = load_file(file)
@@ -45,6 +47,7 @@ def load_weights(network: nn.Module, file: Path) -> None:
         raise CheckpointError(f"cannot load {file}: {error}") from error
     if differences := WeightDifferences.between(network, state).text():
         raise NetworkMismatchError(f"the checkpoint {file.parent} is of another network: {file.stem} has {differences}")
+    check_values(file, state, network.state_dict())
     network.load_state_dict(state)
 
 

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from trainauto.core.errors import InputError, Problem, nearest
 from trainauto.core.words import visible
+from trainauto.models.usable_weights import check_dense
 
 AVERAGED_ENTRIES = ("params_ema", "params-ema")
 USUAL_ENTRIES = (*AVERAGED_ENTRIES, "params", "model_state_dict", "state_dict", "model", "net")
@@ -78,7 +79,8 @@ def read_weights(file: Path, key: str | None = None, own_names: Collection[str] 
         own_names: names of the network they are for: a beginning that it has itself is left alone.
 
     Raises:
-        InputError: missing, damaged, with code inside, no weights, several of which none is usual, or without that key.
+        InputError: missing, damaged, with code inside, no weights, several of which none is usual, without that key, or
+            sparse, quantised or without data.
     """
     if not file.is_file():
         raise InputError(Problem(f"there is no weights file {file}", advice=_what_is_there(file)))
@@ -98,6 +100,7 @@ def read_weights(file: Path, key: str | None = None, own_names: Collection[str] 
         if isinstance(tensor, Tensor) and not str(name).endswith(_COUNTS)
     }
     named.pop("n_averaged", None)  # how often torch's AveragedModel was updated
+    check_dense(file, named)
     tensors, prefix = _without_prefix(named, own_names)
     others = tuple(name for name in sets if entries and name != entries[0])
     return FileWeights(tensors, ".".join(map(str, entries)), others, prefix, metadata)

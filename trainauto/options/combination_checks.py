@@ -42,6 +42,15 @@ def one_warmup(options: Options) -> Iterator[Finding]:
     yield from warmup_ends(train, counts_samples=bool(train.total_samples and not train.total_iter))
 
 
+@_reads("train")
+def something_to_minimise(options: Options) -> Iterator[Finding]:
+    """Losses that all weigh nothing leave the weights where they are, step after step."""
+    weights = [loss.arguments.get("loss_weight") for loss in options.train.losses]
+    if weights and all(weight == 0 for weight in weights):
+        message = "nothing would be learned: every loss has loss_weight 0"
+        yield Finding(("train", "losses", 0, "loss_weight"), message, "Write a weight above 0, or leave it out for 1.")
+
+
 @_reads("distributed", "memory", "use_amp", "amp_bf16", "use_channels_last", "use_compile", "model_type")
 def ranks_that_meet_in_the_backward_pass(options: Options) -> Iterator[Finding]:
     """Networks that are wrapped or sharded for it cannot be changed in other ways, and step together."""

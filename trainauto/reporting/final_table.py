@@ -1,72 +1,63 @@
 """What a run has come to, as its console says in the end: metrics of its validations, its last plan, its memory."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from contextlib import suppress
 
+from trainauto.core.errors import InputError
+from trainauto.core.record_json import validation_to_dict
 from trainauto.core.records import StepRecord, ValidationRecord
 from trainauto.core.units import size_text
 from trainauto.reporting.formatting import plan_words, table, wrapped
 from trainauto.reporting.plan_peaks import PlanPeaks
-from trainauto.reporting.runs.validation_totals import Value, best_of
-from trainauto.reporting.step_stats import gain_over_baseline
-
-
-@dataclass
-class _Kept:
-    """One metric of one set: its best value so far, and its last record."""
-
-    best: Value | None
-    last: ValidationRecord
+from trainauto.reporting.runs.course import starts_of
+from trainauto.reporting.runs.validation_totals import Metric, ValidationTotals, add_logged
+from trainauto.reporting.step_stats import gain
+from trainauto.storage.run_directory import RunDirectory
 
 
 class FinalMetrics:
     """Keeps of each metric the last and the best value."""
 
     def __init__(self) -> None:
-        self._kept: dict[tuple[str, str], _Kept] = {}
+        self._validated = ValidationTotals()
+
+    def take_up(self, run: RunDirectory) -> None:
+        """Begin with what is logged of a run, and nothing else."""
+        self._validated = ValidationTotals()
+        with suppress(InputError):  # a log of another version: what follows counts
+            for start in starts_of(run.whole):
+                add_logged(self._validated, start.folder, start.end)
 
     def add(self, record: ValidationRecord) -> None:
         """Take in a validation of one set."""
-        for name, value in record.metrics.items():
-            before = self._kept.get((record.dataset, name))
-            values = [*([before.best] if before and before.best else []), Value(value, record.step)]
-            best = best_of(values, record.better_is_higher.get(name))
-            self._kept[record.dataset, name] = _Kept(best, record)
+        self._validated.add(validation_to_dict(record))
 
-    def forget_after(self, step: int) -> None:
-        """Forget what was found after a step: it is undone. A best value from before stays."""
-        kept: dict[tuple[str, str], _Kept] = {}
-        for name, one in self._kept.items():
-            best = one.best if one.best is not None and (one.best.step or 0) <= step else None
-            if one.last.step <= step:
-                kept[name] = _Kept(best, one.last)
-        self._kept = kept
-
-    def lines(self, width: int, since: str) -> list[str]:
+    def lines(self, width: int) -> list[str]:
         """Return a table of last and best values beside what costs nothing; empty without a validation.
 
         Args:
             width: columns to wrap at; 0 never wraps.
-            since: from when on validations were seen, where that is not the first step.
         """
-        if not self._kept:
+        metrics = list(self._validated.found.values())
+        if not metrics:
             return []
-        names = [kept.last.baseline_name for kept in self._kept.values() if kept.last.baseline]
+        names = [metric.baseline_name for metric in metrics if metric.baseline_name]
         baseline = [names[0] if len(set(names)) == 1 else "baseline", "gain"] if names else []
         rows = [["metric", "last", "best", "after step", *baseline]]
-        several = len({dataset for dataset, _ in self._kept}) > 1
-        for (dataset, name), kept in self._kept.items():
-            best = ["-", "-"] if kept.best is None else [f"{kept.best.value:.4f}", str(kept.best.step)]
-            label = f"{dataset} {name}" if several else name
-            beside = _beside(kept.last, name) if baseline else []
-            rows.append([label, f"{kept.last.metrics[name]:.4f}", *best, *beside])
-        return [*wrapped(f"validated: the last value of each metric, and the best{since}", width), *table(rows)]
+        several = len({metric.dataset for metric in metrics}) > 1
+        for metric in metrics:
+            best = ["-", "-"] if metric.best is None else [f"{metric.best.value:.4f}", str(metric.best.step)]
+            label = f"{metric.dataset} {metric.name}" if several else metric.name
+            beside = _beside(metric) if baseline else []
+            rows.append([label, f"{metric.last.value:.4f}", *best, *beside])
+        return [*wrapped("validated: the last value of each metric, and the best", width), *table(rows)]
 
 
-def _beside(record: ValidationRecord, name: str) -> list[str]:
+def _beside(metric: Metric) -> list[str]:
     """Return what costs nothing, and by how much the last value is better."""
-    gain = gain_over_baseline(record, name)
-    return ["-", "-"] if gain is None else [f"{record.baseline[name]:.4f}", f"{gain:+.4f}"]
+    value, baseline = metric.last.value, metric.last.baseline
+    better_by = gain(value, baseline, metric.better_is_higher)
+    return ["-", "-"] if baseline is None or better_by is None else [f"{baseline:.4f}", f"{better_by:+.4f}"]
 
 
 def memory_facts(last: StepRecord, peaks: PlanPeaks) -> Iterator[tuple[str, str]]:

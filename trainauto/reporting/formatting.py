@@ -8,7 +8,18 @@ can still be copied whole.
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 
-from trainauto.core.decisions import ClipAt, Decision, GiveUp, GoBack, KeepPlan, PlanChange, RateFactor, Rollback, Stop
+from trainauto.core.decisions import (
+    ClipAt,
+    Decision,
+    GiveUp,
+    GoBack,
+    KeepPlan,
+    MissingSteps,
+    PlanChange,
+    RateFactor,
+    Rollback,
+    Stop,
+)
 from trainauto.core.plan import BATCH_SIZE, Plan
 from trainauto.core.records import MicrobatchSplit, Progress, ValidationRecord
 from trainauto.core.run_events import RunEnd, RunSummary
@@ -70,9 +81,9 @@ def step_lines(
     parts = [f"{summary.done(progress)}/{summary.total}"]
     if summary.unit != "steps":
         parts = [f"step {figures.last.step}", f"{parts[0]} {summary.unit}"]
-    parts.append(f"loss {figures.loss:.4g}")
+    parts.append(f"loss {figures.loss:.4g}" if figures.losses else "nothing to learn from")
     if len(figures.losses) > 1:
-        parts += [f"{name} {value:.4g}" for name, value in figures.losses.items()]
+        parts += [f"{name} {value:.4g}" for name, value in figures.losses.items() if name != "loss"]
     rates = figures.last.learning_rates
     parts += [f"lr {rate:.2g}" if len(rates) == 1 else f"lr_{name} {rate:.2g}" for name, rate in rates.items()]
     parts.append(f"{figures.steps_per_s:.3g} it/s")
@@ -147,7 +158,14 @@ def decision_lines(step: int, decision: Decision, width: int) -> list[str]:
             action = "the run is given up"
         case Rollback(from_step=from_step, to_step=to_step, order=order):
             action = f"back from step {from_step} to {to_step}, samples in another order (no. {order})"
+        case MissingSteps(first=first, last=last):
+            action = f"{missing_text(first, last)} missing in the log"
     return wrapped(f"step {step}: {action}: {decision.reason}", width)
+
+
+def missing_text(first: int, last: int) -> str:
+    """Return steps that are missing, as the subject of a sentence with its verb."""
+    return f"step {first} is" if first == last else f"steps {first} to {last} are"
 
 
 def _expected(change: PlanChange) -> Iterator[str]:
@@ -179,7 +197,17 @@ def validation_lines(record: ValidationRecord, width: int) -> list[str]:
         if record.baseline:
             row += ["-", "-"] if gain is None else [f"{record.baseline[metric]:.4f}", f"{gain:+.4f}"]
         rows.append(row)
-    return wrapped(head, width) + table(rows)
+    return [*wrapped(head, width), *table(rows), *(line for text in left_out(record) for line in wrapped(text, width))]
+
+
+def left_out(record: ValidationRecord) -> Iterator[str]:
+    """Yield which means leave out images, and how many: an identical image has an infinite PSNR."""
+    for metric, count in record.left_out.items():
+        why = f"{metric} (or that of {record.baseline_name}) is infinite or not a number"
+        if record.says_nothing_of(metric):
+            yield f"there is no mean of {metric}: of every image the {why}"
+        else:
+            yield f"the mean of {metric} leaves out {counted(count, 'image')}, whose {why}"
 
 
 def end_lines(end: RunEnd, width: int) -> list[str]:

@@ -10,6 +10,7 @@ from types import TracebackType
 from trainauto.core.decisions import Decision, Rollback
 from trainauto.core.records import Progress, StepRecord, ValidationRecord
 from trainauto.core.run_events import DETAIL, Picture, RunEnd, RunSummary
+from trainauto.core.words import counted
 from trainauto.reporting.sinks import Sink
 
 LOGGER_NAME = "trainauto"
@@ -27,6 +28,7 @@ class Reporter:
     def __init__(self, sinks: Iterable[Sink]) -> None:
         self._sinks = list(sinks)
         self._warned: set[tuple[int, str]] = set()
+        self._refused: dict[Sink, tuple[int, OSError]] = {}
         self._handler = _Forward(self.message)
         self._logger = logging.getLogger(LOGGER_NAME)
         self._level_before = self._logger.level
@@ -57,8 +59,15 @@ class Reporter:
         """Pass on something said in words."""
         self._tell(lambda sink: sink.message(text, level))
 
+    def sync(self) -> None:
+        """Have what was reported survive a power cut, before a checkpoint that relies on it."""
+        self._tell(lambda sink: sink.sync())
+
     def end(self, summary: RunEnd) -> None:
-        """Pass on the end of the run."""
+        """Pass on the end of the run; what was not written as it was reported is said once more."""
+        if self._refused:
+            self.sync()
+            self._say_refused()
         self._tell(lambda sink: sink.end(summary))
 
     def close(self) -> None:
@@ -88,10 +97,8 @@ class Reporter:
                 except MemoryError:
                     self._warn_of_dropped_report(sink, "ran out of memory; a report was dropped")
                 except Exception as error:
-                    if isinstance(error, OSError) and error.errno in _FULL:
-                        self._warn_of_dropped_report(
-                            sink, "found the disk full; reports wait or are dropped until there is room"
-                        )
+                    if isinstance(error, OSError) and not isinstance(error, ConnectionError):
+                        self._note_refusal(sink, error)
                     else:
                         self._drop(sink, error)
         finally:
@@ -109,6 +116,21 @@ class Reporter:
             type(error).__name__,
             error,
         )
+
+    def _note_refusal(self, sink: Sink, error: OSError) -> None:
+        """Keep a sink whose file could not be written: a disk becomes free, and a network drive comes back."""
+        times = self._refused[sink][0] if sink in self._refused else 0
+        self._refused[sink] = times + 1, error
+        what = "the disk is full" if error.errno in _FULL else os.strerror(error.errno) if error.errno else f"{error}"
+        self._warn_of_dropped_report(sink, f"cannot write: {what}. Reports wait or are dropped until it can")
+
+    def _say_refused(self) -> None:
+        """Say at the end of the run whose reports were not written at once, and what is missing."""
+        for sink, (times, error) in list(self._refused.items()):
+            lacks = sink.lacking() or "all of it was written later"
+            self._logger.warning(
+                "%s could not write %s (last: %s); %s.", type(sink).__name__, counted(times, "time"), error, lacks
+            )
 
     def _warn_of_dropped_report(self, sink: Sink, why: str) -> None:
         # Memory comes back with the next plan, room when old checkpoints are deleted: the sink itself is kept.

@@ -13,7 +13,7 @@ class Sink:
     Every event does nothing unless a sink defines it, so that a sink is written by deriving from this class. Events
     come one at a time, in the order below; ``message`` may come at any time between construction and :meth:`close`.
     What a sink is given, it never changes. A sink that raises is dropped by the
-    :class:`~trainauto.reporting.reporter.Reporter`.
+    :class:`~trainauto.reporting.reporter.Reporter`, unless it could not write or was short of memory.
     """
 
     def start(self, summary: RunSummary) -> None:
@@ -27,6 +27,13 @@ class Sink:
 
     def rolled_back(self, summary: RunSummary, rollback: Rollback) -> None:
         """After the run has gone back to a checkpoint, where ``summary.progress`` stands: what came after is undone."""
+
+    def sync(self) -> None:
+        """Before a checkpoint: have what was written survive a power cut, where the checkpoint relies on it."""
+
+    def lacking(self) -> str:
+        """Say what of the reports it lacks, once writing them was refused; empty where it lacks nothing."""
+        return "what was reported at that time may be missing in it"
 
     def message(self, text: str, level: int) -> None:
         """Something said through the logger ``trainauto``, at one of the levels of :mod:`logging`."""

@@ -26,6 +26,7 @@ class StepFigures:
         peak: the highest readings, and what was held after the last; ``None`` where memory was not read.
         skipped: passes whose optimizer step was skipped, over all the steps.
         ooms: times memory ran out, over all the steps.
+        told: loss terms that are reported only, and not minimised.
     """
 
     last: StepRecord
@@ -38,11 +39,12 @@ class StepFigures:
     peak: PeakReading | None
     skipped: int = 0
     ooms: int = 0
+    told: frozenset[str] = frozenset()
 
     @property
     def loss(self) -> float:
-        """Sum of the loss terms."""
-        return sum(self.losses.values())
+        """Sum of the loss terms that are minimised."""
+        return sum(value for name, value in self.losses.items() if name not in self.told)
 
     @property
     def waiting(self) -> float:
@@ -75,6 +77,7 @@ class StepWindow:
         self._data_s = 0.0
         self._step_s = 0.0
         self._losses: dict[str, tuple[float, int]] = {}
+        self._told: frozenset[str] = frozenset()
         self._grad_norms: dict[str, tuple[float, int]] = {}
         self._last_peak: PeakReading | None = None
         self._allocated = 0
@@ -89,6 +92,7 @@ class StepWindow:
         self._samples += record.shape.samples
         self._skipped += len(record.skipped)
         self._ooms += record.ooms
+        self._told |= frozenset(record.told)
         self._data_s += record.data_seconds
         self._step_s += record.step_seconds
         if not record.non_finite:
@@ -117,6 +121,7 @@ class StepWindow:
             peak=self._highest_peak(),
             skipped=self._skipped,
             ooms=self._ooms,
+            told=self._told,
         )
 
     def _add_peak(self, peak: PeakReading) -> None:
@@ -149,16 +154,21 @@ def error_text(predicted_bytes: int, measured_bytes: int) -> str:
 
 
 def gain_over_baseline(record: ValidationRecord, metric: str) -> float | None:
-    """Return by how much a metric is better than that of what costs nothing; ``None`` where there is none.
+    """Return by how much a metric of a validation is better than that of what costs nothing, as :func:`gain` does."""
+    return gain(record.metrics[metric], record.baseline.get(metric), record.better_is_higher.get(metric))
 
-    Positive is better whichever way the metric points. Two infinite values (both images identical) are no gain.
+
+def gain(value: float, baseline: float | None, better_is_higher: bool | None) -> float | None:
+    """Return by how much a value is better than that of what costs nothing; ``None`` where one of both is no number.
+
+    Positive is better whichever way the metric points; higher is where nobody says. Two infinite values (both images
+    identical) are no gain.
     """
-    if metric not in record.baseline:
+    if baseline is None or math.isnan(value) or math.isnan(baseline):
         return None
-    value, baseline = record.metrics[metric], record.baseline[metric]
     if math.isinf(value) and value == baseline:
         return 0.0
-    return value - baseline if record.better_is_higher.get(metric, True) else baseline - value
+    return baseline - value if better_is_higher is False else value - baseline
 
 
 def _add(sums: dict[str, tuple[float, int]], values: Mapping[str, float]) -> None:

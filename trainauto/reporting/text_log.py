@@ -25,6 +25,7 @@ from trainauto.reporting.plan_peaks import PlanPeaks
 from trainauto.reporting.sinks import Sink
 from trainauto.reporting.step_stats import StepWindow
 from trainauto.reporting.time_left import TimeLeft
+from trainauto.storage.run_directory import RunDirectory
 
 
 class TextSink(Sink):
@@ -70,6 +71,8 @@ class TextSink(Sink):
     def start(self, summary: RunSummary) -> None:
         """Write the start-up block."""
         self.summary, self.time_left = summary, TimeLeft(summary.total, summary.unit)
+        if summary.resumed:
+            self._metrics.take_up(RunDirectory(Path(summary.run_directory)))
         self._write_all(summary_lines(summary, self.width))
 
     def step(self, record: StepRecord, decisions: Sequence[Decision], progress: Progress) -> None:
@@ -109,9 +112,9 @@ class TextSink(Sink):
         self._write_all(validation_lines(record, self.width))
         self._write_decisions(record.step, decisions)
 
-    def rolled_back(self, summary: RunSummary, rollback: Rollback) -> None:  # noqa: ARG002
+    def rolled_back(self, summary: RunSummary, rollback: Rollback) -> None:
         """Write it, and forget what undone validations found."""
-        self._metrics.forget_after(rollback.to_step)
+        self._metrics.take_up(RunDirectory(Path(summary.run_directory)))
         self._window.clear()
         self._write_decisions(rollback.to_step, [rollback])
 
@@ -130,7 +133,7 @@ class TextSink(Sink):
         """Write what was predicted of the plans of this run, what its validations found, and the last block."""
         since = ", since it was resumed" if self.summary is not None and self.summary.resumed else ""
         self._write_all(prediction_lines(self._peaks, self.width))
-        self._write_all(self._metrics.lines(self.width, since))
+        self._write_all(self._metrics.lines(self.width))
         ooms = oom_text(self._ooms, self._ooms_in_validation)
         memory = list(memory_facts(self._last, self._peaks)) if self._last is not None else []
         if memory or ooms:

@@ -140,10 +140,19 @@ class RunDirectory:
 
     def kept_at(self, file: Path, step: int) -> Path:
         """Return the version of a kept file that held at a step: what it was replaced by later is another."""
+        versions = self.earlier_versions(file)
+        return next((version for end, version in versions.items() if end >= step), file)
+
+    def earlier_versions(self, file: Path) -> dict[int, Path]:
+        """Return the versions of a kept file that were replaced, by the step up to which each held, in order."""
         pattern = re.compile(rf"{re.escape(file.stem)}_until_step_(\d+){re.escape(file.suffix)}")
         matches = (pattern.fullmatch(entry.name) for entry in self.path.iterdir())
-        ends = sorted(int(match[1]) for match in matches if match)
-        return next((self.until_step(file, end) for end in ends if end >= step), file)
+        return {end: self.until_step(file, end) for end in sorted(int(match[1]) for match in matches if match)}
+
+    @property
+    def samples(self) -> Path:
+        """The files of its sets, by name and size; not there for a run of an earlier version."""
+        return self.path / "samples.json"
 
     @property
     def config(self) -> Path:

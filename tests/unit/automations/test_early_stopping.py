@@ -1,6 +1,7 @@
 """Runs that end where they no longer become better."""
 
 import logging
+from dataclasses import replace
 
 import pytest
 
@@ -9,6 +10,7 @@ from trainauto.automations.early_stopping import IntelligentEarlyStopping as Ear
 from trainauto.core.decisions import RunFacts, Stop
 from trainauto.core.errors import InputError
 from trainauto.core.plan import Plan
+from trainauto.core.records import ImageScore
 
 
 def ended(
@@ -96,3 +98,23 @@ def test_what_cannot_be_is_refused_before_the_run(caplog: pytest.LogCaptureFixtu
     with caplog.at_level(logging.WARNING):
         EarlyStopping(patience=2000).check(facts)
     assert "patience counts validations, and 2000 of them are many" in caplog.text
+
+
+def test_values_that_were_measured_otherwise_are_not_compared(caplog: pytest.LogCaptureFixture) -> None:
+    stopping = EarlyStopping(patience=1)
+    of_four = {"measured_by": {"psnr": "psnr(crop_border=4) on 3 images"}}
+    assert stopping.on_validation_end(replace(measured(1, 30.0), **of_four)) is None  # type: ignore[arg-type]
+    again = EarlyStopping(patience=1)
+    again.load_state_dict(stopping.state_dict())
+    of_none = {"measured_by": {"psnr": "psnr(crop_border=0) on 3 images"}}
+    assert again.on_validation_end(replace(measured(2, 28.0), **of_none)) is None  # type: ignore[arg-type]
+    assert "val/psnr is measured by psnr(crop_border=0) on 3 images now" in caplog.text
+    assert again.on_validation_end(replace(measured(3, 27.0), **of_none)) is not None  # type: ignore[arg-type]
+
+
+def test_a_set_whose_images_all_say_nothing_ends_no_run() -> None:
+    stopping = EarlyStopping(patience=1)
+    blank = replace(
+        measured(1, float("nan")), scores=(ImageScore("blank", {"psnr": float("inf")}),), left_out={"psnr": 1}
+    )
+    assert [stopping.on_validation_end(replace(blank, step=step)) for step in range(1, 6)] == [None] * 5

@@ -1,5 +1,6 @@
 """What an answer about cards says beside its figures."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,6 +10,7 @@ from torch import nn
 
 from tests.integration.commands import tiny_options, write_options
 from trainauto.commands.plan_table import table
+from trainauto.commands.run_plan import as_json
 from trainauto.core.plan import Plan
 from trainauto.forecast import option_plans
 from trainauto.forecast.benchmark_plans import DeviceBenchmark, PlanBenchmark
@@ -22,24 +24,34 @@ from trainauto.options.load import load_options
 MIB, GIB = 2**20, 2**30
 
 
+def step_of(batch: int, side: int) -> PlanBytes:
+    peak = 2**20 + 3000 * batch * side**2
+    return PlanBytes(2**20, peak, {"step": peak}, peak, 0.1)
+
+
 def traced() -> MemoryForecast:
-    found = {}
-    for batch, side in ((1, 8), (1, 64), (64, 8), (64, 64)):
-        peak = 2**20 + 3000 * batch * side**2
-        found[batch, side] = PlanBytes(2**20, peak, {"step": peak}, peak, 0.1)
-    return MemoryForecast.of(found, 1, 0.4)
+    return MemoryForecast.of({size: step_of(*size) for size in ((1, 8), (1, 64), (64, 8), (64, 64))}, 1, 0.4)
+
+
+@pytest.fixture
+def without_traces(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(option_plans, "forecast_memory", lambda *_: traced())
+    monkeypatch.setattr(TraceProcess, "start", lambda _: None)
+    monkeypatch.setattr(TraceProcess, "trace", lambda _, plan: step_of(plan.forward_batch_size, plan.size))
+
+
+CONTROLLED = {"training_automations": {"DynamicBatchSizeOptimizer": {}}}
 
 
 def mean(model: nn.Module, batch: torch.Tensor) -> torch.Tensor:
     return model(batch).mean()
 
 
+@pytest.mark.usefixtures("without_traces")
 @pytest.mark.parametrize(("version", "notes"), [("2.13.0", 0), ("2.99.0", 1)])
 def test_a_torch_that_predictions_were_not_checked_with_is_a_note(
     version: str, notes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(option_plans, "forecast_memory", lambda *_: traced())
-    monkeypatch.setattr(TraceProcess, "start", lambda _: None)
     monkeypatch.setattr(torch, "__version__", version)
     loaded = load_options(write_options(tmp_path / "run.yml", tiny_options(tmp_path / "none")))
     found = option_plans.plan_for_cards(loaded, chosen_cards(["T4"], []))
@@ -82,9 +94,8 @@ def test_a_card_on_which_all_fits_that_was_looked_at_is_marked() -> None:
     assert explained not in " ".join(table(replace(found, cards=(cards[0],))).split())
 
 
-def test_the_tables_say_what_their_columns_mean(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(option_plans, "forecast_memory", lambda *_: traced())
-    monkeypatch.setattr(TraceProcess, "start", lambda _: None)
+@pytest.mark.usefixtures("without_traces")
+def test_the_tables_say_what_their_columns_mean(tmp_path: Path) -> None:
     loaded = load_options(write_options(tmp_path / "run.yml", tiny_options(tmp_path / "none")))
     found = option_plans.plan_for_cards(loaded, chosen_cards(["T4", "RTX 4090"], [GIB]))
     plans = [Plan.of(batch_size=samples, lq_size=16) for samples in (1, 2, 3)]
@@ -108,3 +119,49 @@ def test_the_tables_say_what_their_columns_mean(tmp_path: Path, monkeypatch: pyt
         ["3", "3.00", "GiB", "-", "-", "-"],
     ]
     assert f"batch_size 3, lq_size 16: {long}" in words
+
+
+@pytest.mark.usefixtures("without_traces")
+def test_a_run_without_a_controller_is_said_to_keep_its_plan_and_whether_that_fits(tmp_path: Path) -> None:
+    """It was told "the plan that a run would take: 168 px 9", which no run took."""
+    train = {"lq_size": 400, "batch_size_per_gpu": 4}  # 1832 MiB, and 13 that kernels take
+    options = tiny_options(tmp_path / "none", datasets={"train": train})
+    loaded = load_options(write_options(tmp_path / "run.yml", options))
+    cards = chosen_cards([], [4 * GIB, int(2.55 * GIB), 2 * GIB])  # of which CUDA has 0.7 GiB
+    found = option_plans.plan_for_cards(loaded, cards)
+    kept = [card.kept for card in found.cards if card.kept is not None]
+    assert [own.plan for own in kept] == [Plan.of(batch_size=4, lq_size=400)] * 3
+    assert [own.expected_bytes // MIB for own in kept] == [1845] * 3
+    assert [own.fits for own in kept] == [True, None, False]
+    own, chosen = table(found).split("the plan that a controller would take: ")
+    rows = [line.split() for line in own.splitlines() if " px " in line]
+    assert [row[2:5] + row[-1:] for row in rows] == [["400", "px", "4", fits] for fits in ("yes", "likely", "no")]
+    assert "no controller is switched on" in own
+    assert "docs/memory.md" in own
+    assert "docs/memory.md" not in chosen
+    assert [card["kept"]["fits"] for card in json.loads(as_json(found))["cards"]] == ["yes", "likely", "no"]
+    controlled = load_options(write_options(tmp_path / "run.yml", {**options, **CONTROLLED}))
+    found = option_plans.plan_for_cards(controlled, cards)
+    assert {card.kept for card in found.cards} == {None}
+    assert "the plan that a run would take: its 99 % bound" in table(found)
+
+
+@pytest.mark.usefixtures("without_traces")
+def test_a_budget_bounds_cards_with_a_word_and_one_of_a_cpu_none(tmp_path: Path) -> None:
+    options = tiny_options(tmp_path / "none", memory={"budget": "1GiB"})
+    cards = chosen_cards(["T4"], [])
+
+    def planned(**changes: object) -> tuple[int, str]:
+        loaded = load_options(write_options(tmp_path / "run.yml", {**options, **changes}))
+        found = option_plans.plan_for_cards(loaded, cards)
+        return found.cards[0].limit_bytes, " ".join(table(found).split("the file's own plan")[0].split())
+
+    limit, said = planned(device="auto")
+    assert limit == GIB
+    assert "Of each card the run may use 1.00 GiB, the file's `memory: budget`" in said
+    limit, said = planned()
+    assert limit == 16 * GIB
+    assert "is of its `device: cpu`: cards are looked at whole" in said
+    limit, said = planned(device="auto", memory={"cpu_budget": "1GiB"})
+    assert limit == 16 * GIB
+    assert "GiB, the file's" not in said

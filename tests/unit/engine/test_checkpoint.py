@@ -15,7 +15,8 @@ import torch
 from safetensors.torch import save_file
 
 from trainauto.core.errors import CheckpointError, InputError
-from trainauto.engine.checkpoint import Best, Checkpoints, DiskFullError
+from trainauto.engine.best import Best
+from trainauto.engine.checkpoint import Checkpoints, DiskFullError
 from trainauto.engine.random_state import random_state, seed_everything, set_random_state
 
 
@@ -43,6 +44,26 @@ def test_newest_and_best_are_kept(tmp_path: Path) -> None:
     assert not again.note_score(Best(60, float("nan"), "val/ssim"), better_is_higher=True)
     assert again.note_score(Best(70, 0.4, "val/ssim"), better_is_higher=True)  # another metric: nothing to compare with
     assert again.note_score(Best(80, 0.3, "val/ssim"), better_is_higher=False)
+
+
+def test_the_best_belongs_to_what_it_was_measured_by(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    checkpoints = Checkpoints(tmp_path, keep=2)
+    assert checkpoints.note_score(Best(10, 30.0, "val/psnr", "psnr(crop_border=4)"), better_is_higher=True)
+    assert not checkpoints.note_score(Best(20, 29.0, "val/psnr", "psnr(crop_border=4)"), better_is_higher=True)
+    assert not checkpoints.note_score(Best(20, float("inf"), "val/psnr"), better_is_higher=True)
+    assert checkpoints.note_score(Best(30, 28.0, "val/psnr", "psnr(crop_border=0)"), better_is_higher=True)
+    assert "was measured by psnr(crop_border=4), and is by psnr(crop_border=0) now: it begins anew" in caplog.text
+    assert not checkpoints.note_score(Best(40, 27.0, "val/psnr"), better_is_higher=True), "of an earlier version"
+
+
+def test_an_infinite_best_of_an_earlier_version_is_forgotten(tmp_path: Path) -> None:
+    checkpoints = Checkpoints(tmp_path, keep=2)
+    checkpoints.save(10, {}, write_weights)
+    checkpoints.best = Best(10, float("inf"), "val/psnr")
+    checkpoints.point_at(10)
+    again = Checkpoints(tmp_path, keep=2)
+    assert again.latest() is not None
+    assert again.best is None
 
 
 def fill_disk(monkeypatch: pytest.MonkeyPatch, folder: Path, fits: int) -> None:

@@ -7,7 +7,9 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from tests.optimizer_failures import FailsInOptimizer
 from trainauto.engine.optimizer_state import empty_step, make_optimizer_state
+from trainauto.engine.run_errors import OptimizerOutOfMemoryError
 
 
 class Quantised(Optimizer):
@@ -47,3 +49,33 @@ def test_those_of_torch_and_what_is_derived_from_them_are_prepared(kind: type[Op
     make_optimizer_state([optimizer])
     assert set(optimizer.state[weight]) == {"step", "exp_avg", "exp_avg_sq"}
     assert not any(value.any() for value in optimizer.state[weight].values())
+
+
+@pytest.mark.parametrize("has_state", [False, True])
+def test_an_empty_step_that_runs_out_of_memory_leaves_rates_counts_and_weights_alone(has_state: bool) -> None:
+    """The rate stayed 0, and nothing was trained from then on; the count stayed 1, and the first step was too small."""
+    weights = [torch.nn.Parameter(torch.ones(3)) for _ in range(2)]
+    optimizer = torch.optim.Adam(weights, lr=0.1, foreach=True)
+    if has_state:
+        make_optimizer_state([optimizer])
+    for weight in weights:
+        weight.grad = torch.ones(3)
+    with pytest.raises(RuntimeError, match="can't allocate"), FailsInOptimizer(8):
+        empty_step(optimizer)
+    assert optimizer.param_groups[0]["lr"] == 0.1
+    assert not any(float(value.sum()) for state in optimizer.state.values() for value in state.values())
+    assert bool(optimizer.state) is has_state
+    assert all(bool((weight == 1).all()) for weight in weights)
+
+
+def test_state_that_all_at_once_leaves_no_room_for_is_made_one_weight_after_another() -> None:
+    weights = [torch.nn.Parameter(torch.ones(3)) for _ in range(2)]
+    optimizer = torch.optim.Adam(weights, lr=0.1, foreach=True)
+    with FailsInOptimizer(8):
+        make_optimizer_state([optimizer])
+    assert len(optimizer.state) == 2
+    assert (optimizer.param_groups[0]["foreach"], optimizer.param_groups[0]["lr"]) == (False, 0.1)
+    scarce = torch.optim.Adam(weights, lr=0.1)
+    with FailsInOptimizer(3), pytest.raises(OptimizerOutOfMemoryError, match="changed no weight"):
+        make_optimizer_state([scarce])
+    assert (len(scarce.state), scarce.param_groups[0]["lr"], weights[0].grad) == (0, 0.1, None)

@@ -5,7 +5,7 @@ import signal
 import pytest
 
 from trainauto.engine.signals import StopSignals
-from trainauto.tasks.sr.models.validation import StopHeard
+from trainauto.tasks.sr.models.validation_group import StopHeard
 
 
 def test_signal_that_came_before_raises_on_entry() -> None:

@@ -9,7 +9,7 @@ import yaml
 from trainauto.commands.plan_table import table
 from trainauto.core.plan import Plan
 from trainauto.forecast.code_plans import plan_traced
-from trainauto.forecast.text_plans import most_tokens, notes_on, planned_axes
+from trainauto.forecast.text_plans import kept_plan, most_tokens, notes_on, planned_axes
 from trainauto.forecast.traced_run import fake_run
 from trainauto.memory.cost.memory_forecast import PlanBytes
 from trainauto.memory.tracing.trace import Trace
@@ -103,6 +103,7 @@ def test_a_run_s_bound_of_tokens_is_heeded(tmp_path: Path, controller: dict[str,
     assert most_tokens(options) == most
     if controller is None:
         assert "a run stays at 896 tokens" in notes_on(options)[1]
+        assert kept_plan(options) == Plan.of(length=128, batch_size=7)
     answer = plan_traced(
         "planned",
         "gpt2",
@@ -110,8 +111,10 @@ def test_a_run_s_bound_of_tokens_is_heeded(tmp_path: Path, controller: dict[str,
         planned_axes(options),
         [card_of_memory(8 * 1024**3)],
         most_tokens=most,
+        kept=kept_plan(options),
     )
     (card,) = answer.cards
+    assert (card.kept is None) == (controller is not None)
     assert card.plan is not None
     assert card.plan.size == 128
     tokens = [plan.batch_size * plan.size for plan in (card.plan, *card.frontier)]

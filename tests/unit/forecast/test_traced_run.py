@@ -47,6 +47,17 @@ def test_what_the_run_is_set_to_is_what_is_traced(options: Callable[..., Path]) 
     assert pieces.persistent_bytes == averaged.persistent_bytes
 
 
+def test_one_weight_after_another_takes_less_than_all_at_once(options: Callable[..., Path]) -> None:
+    optim = {"type": "Adam", "lr": 1e-3, "foreach": True}
+    run = FakeRun.of(loaded(options(train={"ema_decay": 0.0, "optim_g": optim})))
+    phases = [run.trace(PLAN).phase_peaks_bytes["optimizer"]]
+    run.take_loop_form()
+    phases.append(run.trace(PLAN).phase_peaks_bytes["optimizer"])
+    sizes = [4 * p.numel() for p in _compact_parameters()]
+    # The root of the second moments, of all weights or of one; what is added to the latter is as large once more.
+    assert sum(sizes) - 4 * max(sizes) <= phases[0] - phases[1] <= sum(sizes)
+
+
 def test_ranks_hold_room_for_the_sum_of_gradients(options: Callable[..., Path]) -> None:
     file = options()
     alone = FakeRun.of(loaded(file)).trace(PLAN)

@@ -14,7 +14,7 @@ from trainauto.core.decisions import RunFacts
 from trainauto.core.plan import Axis, Plan
 from trainauto.core.records import PeakReading
 from trainauto.forecast import warm_start
-from trainauto.forecast.trace_process import TraceProcess, TraceProcessDiedError
+from trainauto.forecast.trace_process import ONE_BY_ONE, TraceProcess, TraceProcessDiedError
 from trainauto.forecast.warm_start import WarmStart, kind_of_run, prepare_warm_start
 from trainauto.memory.cost.memory_forecast import MemoryForecast, PlanBytes
 from trainauto.memory.tracing.trace import TraceError
@@ -123,6 +123,36 @@ def test_traces_are_of_as_many_ranks_as_train(monkeypatch: pytest.MonkeyPatch) -
         facts = replace(FACTS, world_size=world_size)
         prepare_warm_start(loaded, {}, facts, CPU, LIMIT, [controller()], calibrated=False)
     assert seen == [1, 3]
+
+
+def test_optimizers_whose_temporaries_do_not_fit_go_weight_by_weight_in_this_run_and_the_next(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    seen: list[bool] = []
+
+    def forecast_memory(tracer: TraceProcess, _axes: Any, _device: str) -> MemoryForecast:
+        seen.append(ONE_BY_ONE in tracer._known)
+        optimizer = 2**22 if seen[-1] else LIMIT
+        forecast = traced()
+        more = {
+            size: replace(known, phase_peaks_bytes={"step": known.peak_bytes, "optimizer": optimizer})
+            for size, known in forecast.traced.items()
+        }
+        return MemoryForecast.of(more, 1, 0.4)
+
+    monkeypatch.setattr(warm_start, "forecast_memory", forecast_memory)
+    loaded = load_options(OPTIONS)
+    automation = controller(warmup_period=True)
+    start = begun(automation, loaded)
+    assert (seen, start.one_by_one) == ([False, True], True)
+    assert start.forecast is not None
+    assert start.forecast.live.bytes(1, 8) < LIMIT / 2
+    assert "the optimizer's step alone would take" in caplog.text
+    settle(automation, SETTLED)
+    start.keep()
+    assert begun(controller(), loaded).one_by_one
+    assert len(seen) == 2
+    assert not begun(controller(), loaded, 2**40, calibrated=False).one_by_one
 
 
 @pytest.mark.parametrize(("version", "times"), [("2.13.0", 0), ("2.99.0", 1)])

@@ -11,11 +11,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
+from tests.optimizer_failures import FailsInOptimizer
 from trainauto import AdaptiveLoop, ModelObjective, Range
 from trainauto.core.errors import InputError
 from trainauto.core.plan import Plan
 from trainauto.engine.probe import untrained_step
-from trainauto.engine.run_errors import NothingFitsError
+from trainauto.engine.run_errors import NothingFitsError, OptimizerOutOfMemoryError
 from trainauto.integrations import adaptive_loop
 
 SAMPLES = 50
@@ -374,3 +375,46 @@ def test_a_batch_that_may_be_no_smaller_says_so() -> None:
     loop = AdaptiveLoop(task.net, task.objective(), Numbered(), batch_size=8)
     with pytest.raises(NothingFitsError, match="8 samples do not fit at once, and no smaller batch is allowed"):
         loop.step(next(loop.batches()))
+
+
+def test_a_loop_whose_optimizer_ran_out_of_memory_half_way_is_not_gone_on_with() -> None:
+    """What state_dict gave would be resumed from: some weights have moved, others have not."""
+    task, plain = Regression(), Regression()
+    trained(plain, 2, batch_size=10)
+    loop = AdaptiveLoop(task.net, task.objective(), Numbered(), batch_size=10)
+    batches = loop.batches(2)
+    for _ in range(3):
+        loop.step(next(batches))
+    state, weights = loop.state_dict(), [weight.detach().clone() for weight in task.net.parameters()]
+    with pytest.raises(OptimizerOutOfMemoryError, match="Load your last checkpoint"), FailsInOptimizer(4):
+        loop.step(next(batches))
+    for go_on in (loop.state_dict, lambda: next(batches), lambda: loop.step(next(loop.batches(2)))):
+        with pytest.raises(InputError, match="Save nothing of this model"):
+            go_on()
+    again = AdaptiveLoop(task.net, task.objective(), Numbered(), batch_size=10)
+    again.load_state_dict(state)
+    for weight, old in zip(task.net.parameters(), weights, strict=True):
+        weight.data.copy_(old)
+    for batch in again.batches(2):
+        again.step(batch)
+    torch.testing.assert_close(task.weights(), plain.weights(), rtol=1e-12, atol=1e-12)
+
+
+def test_a_loops_first_step_is_repeated_where_only_state_was_made() -> None:
+    class Late(Regression):
+        """Trains its last layer from the third step on: only then is there state to be made."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.optimizer = torch.optim.Adam(self.net.parameters(), 0.01, foreach=True)
+
+    task, plain = Late(), Late()
+    for one in (task, plain):
+        one.net[2].requires_grad_(requires_grad=False)
+        loop = AdaptiveLoop(one.net, one.objective(), Numbered(), batch_size=10)
+        for step, batch in enumerate(loop.batches(2)):
+            one.net[2].requires_grad_(requires_grad=step >= 2)
+            with FailsInOptimizer(3 if one is task and step == 2 else 0):
+                loop.step(batch)
+    assert task.optimizer.param_groups[0]["foreach"] is False
+    torch.testing.assert_close(task.weights(), plain.weights(), rtol=1e-12, atol=1e-12)

@@ -2,6 +2,7 @@ import errno
 import json
 import math
 import os
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from trainauto.core.decisions import (
     ClipAt,
     Decision,
     KeepPlan,
+    MissingSteps,
     PlanChange,
     RateFactor,
     Stop,
@@ -27,6 +29,7 @@ from trainauto.core.records import MicrobatchSplit
 from trainauto.reporting import jsonl
 from trainauto.reporting.jsonl import JsonLines
 from trainauto.storage.run_directory import RunDirectory
+from trainauto.storage.run_log import logged_decisions
 
 
 def refuse_constant(name: str) -> None:
@@ -138,6 +141,7 @@ def test_numbers_that_json_lacks_become_strings(run: RunDirectory) -> None:
         (ClipAt(None, "calm"), {"kind": "clip_at", "max_norm": None}),
         (ClipAt(2.0, "spikes", pass_name="d"), {"kind": "clip_at", "max_norm": 2.0, "pass_name": "d"}),
         (Stop("low loss"), {"kind": "stop"}),
+        (MissingSteps(5, 7, "a power cut"), {"kind": "missing_steps", "first": 5, "last": 7}),
         (Stop("a file", termination=USER_STOP), {"kind": "stop", "termination": "user_stop"}),
     ],
 )
@@ -238,3 +242,84 @@ def test_reading_passes_over_unfinished_lines(tmp_path: Path) -> None:
     assert list(read_lines(path)) == []
     path.write_text('{"step": 1}\n{"step\n[1]\n{"step": 2}\n{"st')
     assert [line["step"] for line in read_lines(path)] == [1, 2]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="/dev/full is Linux's")
+def test_one_error_in_writing_ends_no_log(run: RunDirectory) -> None:
+    """The kernel refuses writes by a real handle; once it takes them, everything is there in order."""
+    sink = JsonLines(run)
+    sink.step(a_step(1), (), a_progress(1))
+    assert sink._steps is not None
+    full = os.open("/dev/full", os.O_WRONLY)
+    os.dup2(full, sink._steps._handle)
+    os.close(full)
+    with pytest.raises(OSError, match="No space left"):
+        sink.step(a_step(2), (Stop("enough"),), a_progress(2))
+    assert sink.lacking() == "2 lines not written"
+    sink.step(a_step(3), (), a_progress(3))  # by a handle of its own
+    sink.close()
+    assert [line["step"] for line in strict(run.records)] == [1, 2, 3]
+    assert [line["step"] for line in strict(run.decisions)] == [2]
+    assert sink.lacking() == ""
+
+
+def test_a_handle_that_has_gone_bad_is_opened_anew(run: RunDirectory) -> None:
+    sink = JsonLines(run)
+    sink.step(a_step(1), (), a_progress(1))
+    assert sink._steps is not None
+    os.close(sink._steps._handle)
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        sink.step(a_step(2), (), a_progress(2))
+    sink.step(a_step(3), (), a_progress(3))
+    sink.close()
+    assert [line["step"] for line in strict(run.records)] == [1, 2, 3]
+
+
+def test_a_file_that_cannot_be_opened_is_written_when_it_can(run: RunDirectory) -> None:
+    run.records.mkdir()  # what opens no file for anyone, root included
+    sink = JsonLines(run)
+    for step in (1, 2):
+        with pytest.raises(OSError, match=r"directory|denied"):
+            sink.step(a_step(step), (), a_progress(step))
+    run.records.rmdir()
+    sink.sync()
+    sink.close()
+    assert [line["step"] for line in strict(run.records)] == [1, 2]
+
+
+def test_half_a_line_on_a_disk_that_takes_nothing_back_stays_alone(run: RunDirectory) -> None:
+    run.records.write_text('{"step": 1, "pl')
+    sink = JsonLines(run)
+    sink.step(a_step(2), (), a_progress(2))
+    sink.close()
+    assert [line["step"] for line in read_lines(run.records)] == [2]
+
+
+def test_steps_that_find_no_room_in_memory_either_are_noted(run: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
+    run.records.mkdir()
+    sink = JsonLines(run, clock=lambda: 7.0)
+    with pytest.raises(OSError, match=r"directory|denied"):
+        sink.step(a_step(1), (), a_progress(1))
+    monkeypatch.setattr(jsonl, "MOST_WAITING_BYTES", len(sink._waiting[run.records]) * 2 + 20)
+    for step in range(2, 6):
+        with pytest.raises(OSError, match=r"directory|denied"):
+            sink.step(a_step(step), (), a_progress(step))
+    assert sink.lacking() == "steps 3 to 5 are missing, 2 lines not written"
+    run.records.rmdir()
+    sink.step(a_step(6), (), a_progress(6))
+    sink.close()
+    assert [line["step"] for line in strict(run.records)] == [1, 2, 6]
+    ((step, gap),) = logged_decisions(run)
+    assert (step, gap) == (5, MissingSteps(3, 5, jsonl.NOT_WRITTEN))
+
+
+def test_what_waits_of_undone_steps_is_not_written(run: RunDirectory) -> None:
+    run.records.mkdir()
+    sink = JsonLines(run)
+    for step in (1, 2, 3):
+        with pytest.raises(OSError, match=r"directory|denied"):
+            sink.step(a_step(step), (), a_progress(step))
+    sink._forget_after(2)
+    run.records.rmdir()
+    sink.close()
+    assert [line["step"] for line in strict(run.records)] == [1, 2]

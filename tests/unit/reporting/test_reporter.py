@@ -1,5 +1,6 @@
 import errno
 import logging
+import os
 import sys
 import threading
 from collections.abc import Iterator, Sequence
@@ -23,7 +24,7 @@ class Recorder(Sink):
         self.events: list[str] = []
         self.texts: list[str] = []
         self.fails_at = fails_at
-        self.error = error or OSError(errno.EIO, "Input/output error")
+        self.error = error or ValueError("no such curve")
 
     def note(self, event: str) -> None:
         self.events.append(event)
@@ -123,8 +124,7 @@ def test_a_sink_that_fails_is_reported_once_dropped_and_closed(event: str) -> No
     assert sound.events.count(event) >= 2
     complaints = [text for text in sound.texts if "left out" in text]
     assert complaints == [
-        "ERROR Recorder failed and is left out from here on; the run continues. "
-        f"OSError: [Errno {errno.EIO}] Input/output error"
+        "ERROR Recorder failed and is left out from here on; the run continues. ValueError: no such curve"
     ]
 
 
@@ -173,8 +173,32 @@ def test_on_a_full_disk_a_sink_loses_reports_and_stays() -> None:
         run_through(reporter)
     assert short.events.count("end") == 2
     assert [text for text in sound.texts if "disk" in text] == [
-        "WARNING Recorder found the disk full; reports wait or are dropped until there is room. This is said once."
+        "WARNING Recorder cannot write: the disk is full. Reports wait or are dropped until it can. This is said once."
     ]
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.EACCES, errno.ESTALE])
+def test_a_sink_that_cannot_write_for_a_while_stays_and_the_end_says_so(number: int) -> None:
+    short, sound = Recorder(fails_at=["step"], error=OSError(number, os.strerror(number))), Recorder()
+    with Reporter([short, sound]) as reporter:
+        for _ in range(3):
+            reporter.step(a_step(), (), a_progress(1))
+        short.fails_at = ()
+        reporter.step(a_step(), (), a_progress(1))
+        reporter.end(END)
+    assert short.events == ["step", "message", "step", "step", "step", "message", "end", "close"]
+    said, again = sound.texts
+    assert said.startswith(f"WARNING Recorder cannot write: {os.strerror(number)}. Reports wait")
+    assert again.startswith(f"WARNING Recorder could not write 3 times (last: [Errno {number}]")
+    assert again.endswith("what was reported at that time may be missing in it.")
+
+
+def test_a_console_that_has_gone_is_left_out() -> None:
+    gone, sound = Recorder(fails_at=["step"], error=BrokenPipeError(errno.EPIPE, "Broken pipe")), Recorder()
+    with Reporter([gone, sound]) as reporter:
+        reporter.step(a_step(), (), a_progress(1))
+        reporter.step(a_step(), (), a_progress(2))
+    assert gone.events.count("step") == 1
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), SystemExit(1)])

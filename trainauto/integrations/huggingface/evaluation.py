@@ -201,8 +201,10 @@ class EvaluationMemory:
         self._weighted[0] += float(loss.mean()) * weight
         self._weighted[1] += weight
 
-    def _weight_of(self, inputs: Any, count: int) -> int:
+    def _weight_of(self, inputs: Any, count: int) -> float:
         memory = self._trainer.memory
+        if callable(self._trainer.loss_weighing):
+            return TrainerLoss(self._trainer).declared_weight(inputs)
         if self._trainer.weighing is Weighing.SAMPLES:
             return count
         if not isinstance(inputs, Mapping) or not has_counted_labels(inputs):

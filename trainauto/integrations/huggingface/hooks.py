@@ -36,6 +36,8 @@ class TrainingHooks:
     Attributes:
         weighing: what the loss of a batch is of those of its parts, where the class knows it; ``None`` finds it out by
             a few forward passes.
+        loss_weighing: the same as a person says it: a name, or a function of a batch; see :class:`MemoryAwareTraining`.
+        splittable: whether the losses of parts make up that of a batch; ``None`` finds it out.
         batch_parts: divides and measures batches of evaluations in which the first dimension of some tensor is not the
             sample; ``None`` where it is of all.
         own_run_directory: folder that is there already, for logs, curves and decisions; ``None`` makes one.
@@ -44,6 +46,8 @@ class TrainingHooks:
 
     args: Any
     weighing: Weighing | None = None
+    loss_weighing: str | Callable[[Any], float] | None = None
+    splittable: bool | None = None
     batch_parts: BatchParts | None = None
     own_run_directory: RunDirectory | None = None
     own_sinks: Sequence[Sink] = ()

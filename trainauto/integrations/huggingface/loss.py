@@ -1,38 +1,19 @@
 """The loss of a Trainer as the engine minimises losses, and what those of parts are weighted by."""
 
-import logging
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from copy import copy
 from enum import Enum
-from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from trainauto.engine.snapshot import StepSnapshot
+from trainauto.core.errors import InputError, Problem, nearest
+from trainauto.integrations.huggingface.divisors import divisor_of
 from trainauto.integrations.huggingface.rehearsal import rehearsed
-from trainauto.integrations.map_samples import MapSamples
-from trainauto.integrations.samples import NestedSamples
-from trainauto.integrations.structure import Structure, leaves_of
-from trainauto.memory.monitor.oom import is_out_of_memory
-
-logger = logging.getLogger(__name__)
-
-TOLERANCE = 0.05
-"""How far a weighted sum over parts may lie from the loss of the whole: half precision and auxiliary losses do not
-agree to the last bit, and the wrong weights are off by more."""
-
-SIGNIFICANT = 1e-3
-"""Differences between two ways of weighting below this say nothing."""
-
-LOOKED_AT = 3
-"""Samples by which is found out how losses of parts make up that of the whole."""
-
-MOST_SEARCHED = 64
-"""Samples among which those with labels are looked for: each is read before the first step."""
+from trainauto.integrations.structure import leaves_of
 
 
 class Weighing(Enum):
@@ -41,14 +22,59 @@ class Weighing(Enum):
     SUM = "the sum over its parts, since the model divides by num_items_in_batch"
     ITEMS = "the mean over its parts, weighted by their labels"
     SAMPLES = "the mean over its parts, weighted by their samples"
+    DIVISOR = "the mean over its parts, weighted by what the loss of each is divided by"
+    DECLARED = "the mean over its parts, weighted as loss_weighing says"
     COUPLED = "no mean over its parts: they are coupled"
+
+
+NAMES = {"samples": Weighing.SAMPLES, "labels": Weighing.ITEMS, "sum": Weighing.SUM}
+"""What ``loss_weighing`` may be called."""
+
+
+def declared_weighing(loss_weighing: Any, splittable: Any) -> Weighing | None:
+    """Return what a person says of the loss; ``None`` where nothing was said.
+
+    Raises:
+        InputError: what was given is none of what can be said.
+    """
+    if splittable is not None and not isinstance(splittable, bool):
+        raise InputError(f"splittable is True, False or None, got {splittable!r}")
+    if splittable is False and loss_weighing is not None:
+        raise InputError(
+            Problem(
+                "splittable=False says that losses of parts do not make up that of a batch, and loss_weighing says how "
+                "they do",
+                advice="Leave one of them out.",
+            )
+        )
+    if splittable is False:
+        return Weighing.COUPLED
+    if loss_weighing is None:
+        return None
+    if callable(loss_weighing):
+        return Weighing.DECLARED
+    if not isinstance(loss_weighing, str) or loss_weighing not in NAMES:
+        known = ", ".join(repr(name) for name in NAMES)
+        raise InputError(
+            Problem(
+                f"loss_weighing is {loss_weighing!r}: it is one of {known}, or a function of a batch that returns what "
+                "its loss is divided by",
+                advice=nearest(str(loss_weighing), list(NAMES)),
+            )
+        )
+    return NAMES[loss_weighing]
 
 
 class TrainerLoss:
     """``compute_loss`` of a Trainer, as a loss of a model and a batch.
 
+    Where parts weigh what only their own losses tell, :meth:`__call__` multiplies the loss of each by its weight over
+    the first one's, and :meth:`share_of` says what gradients of all are multiplied by in the end.
+
     Attributes:
         weighing: of parts.
+        doubt: what is not sure about that, in words; empty where nothing is.
+        weighs_labels: whether the loss of a batch is a mean over its labels, as far as is known.
         step_items: labels of the whole step, where losses of parts are sums over all of it.
         is_rehearsal: training has not begun: what losses note is forgotten.
 
@@ -59,14 +85,78 @@ class TrainerLoss:
     def __init__(self, trainer: Any) -> None:
         self._trainer = trainer
         self.weighing = Weighing.SAMPLES
+        self.doubt = ""
+        self.weighs_labels = False
         self.step_items: Tensor | int | None = None
         self.is_rehearsal = False
+        self._weights: list[float | None] = []
 
     def __call__(self, model: Any, inputs: Any) -> Tensor:
-        """Return the loss of a part of a batch: of the step's sum where it is one, else its own mean."""
-        if self.weighing is not Weighing.SUM:
-            return self.of(model, inputs, None)
-        return self.of(model, inputs, self.items_here(inputs) if self.step_items is None else self.step_items)
+        """Return the loss of a part of a batch: of the step's sum where it is one, else its own mean.
+
+        Raises:
+            InputError: ``loss_weighing`` returns no weight.
+        """
+        if self.weighing is Weighing.SUM:
+            return self.of(model, inputs, self.items_here(inputs) if self.step_items is None else self.step_items)
+        weight = self.declared_weight(inputs) if self.weighing is Weighing.DECLARED else None
+        loss = self.of(model, inputs, None)
+        if not self.weighs_by_itself or self.is_rehearsal or loss.grad_fn is None:
+            return loss
+        return self._weighed(loss, divisor_of(loss) if weight is None else weight)
+
+    def _weighed(self, loss: Tensor, weight: float | None) -> Tensor:
+        self._weights.append(weight)
+        if None in self._weights and (len(self._weights) > 1 or self._trainer.args.world_size > 1):
+            raise InputError(
+                Problem(
+                    "the loss is computed in another way than before the first step: what it is divided by cannot be "
+                    "read any more, and so cannot what parts of a batch weigh",
+                    advice="Say it with loss_weighing= of the Trainer (docs/huggingface.md).",
+                )
+            )
+        if weight == 0:  # a mean over nothing is no number
+            return torch.zeros_like(loss, requires_grad=True)
+        return loss if weight in (None, self._unit) else loss * (weight / self._unit)
+
+    @property
+    def _unit(self) -> float:
+        """Weight that losses of parts are counted in: that of the first, so that a step of one part is as it is."""
+        return next((weight for weight in self._weights if weight), 1.0)
+
+    @property
+    def weighs_by_itself(self) -> bool:
+        """Whether what parts weigh is known only while their losses are computed."""
+        return self.weighing in (Weighing.DIVISOR, Weighing.DECLARED)
+
+    def forget_parts(self) -> None:
+        """Begin a step, or another attempt at it: no part has been weighed."""
+        self._weights.clear()
+
+    @property
+    def weight_of_parts(self) -> float:
+        """What the parts weigh that were computed since :meth:`forget_parts`."""
+        return math.fsum(1.0 if weight is None else weight for weight in self._weights)
+
+    def share_of(self, total: float) -> float:
+        """Return what the sum over these parts is multiplied by, to be their share of a step that weighs ``total``."""
+        return self._unit / total if total else 1.0
+
+    def declared_weight(self, inputs: Any) -> float:
+        """Return what ``loss_weighing`` says of a batch.
+
+        Raises:
+            InputError: that is no number of 0 or more.
+        """
+        given = self._trainer.loss_weighing(copy(inputs))
+        try:
+            weight = float(given.detach() if isinstance(given, Tensor) else given)
+        except (TypeError, ValueError, RuntimeError):
+            weight = math.nan
+        if not (math.isfinite(weight) and weight >= 0):
+            kind = f"a tensor of shape {tuple(given.shape)}" if isinstance(given, Tensor) else repr(given)
+            raise InputError(f"loss_weighing returns what a batch weighs, one number of 0 or more, and not {kind}")
+        return weight
 
     def of(self, model: Any, inputs: Any, items: Tensor | int | None) -> Tensor:
         """Return the loss of a batch on the model's device, which the Trainer may mean over ``items`` labels.
@@ -94,15 +184,11 @@ class TrainerLoss:
         finally:
             args.average_tokens_across_devices = given
 
-    @property
-    def weighs_labels(self) -> bool:
-        """Whether the loss of a batch is a mean over its labels, as far as is known."""
-        return self.weighing in (Weighing.SUM, Weighing.ITEMS)
-
     def weigh_by(self, weighing: Weighing) -> Callable[[Any], int] | None:
         """Return what parts weigh; ``None`` for their samples."""
         self.weighing = weighing
-        if weighing is Weighing.SUM:
+        self.weighs_labels = weighing in (Weighing.SUM, Weighing.ITEMS)
+        if weighing is Weighing.SUM or self.weighs_by_itself:
             return _alike
         return self.labels_in if weighing is Weighing.ITEMS else None
 
@@ -120,127 +206,7 @@ def _alike(_batch: object) -> int:
     return 1
 
 
-def telling_samples(loss: TrainerLoss, samples: MapSamples, structure: Structure) -> Mapping[str, Any]:
-    """Return a batch of the first samples; where none of them has labels, of the next that have.
-
-    A mean over no labels is not a number, and says nothing of what parts weigh.
-    """
-    first = samples.some(range(min(LOOKED_AT, len(samples))))
-    if _may_tell(loss, structure.rebuild(first)):
-        return first
-    others = range(LOOKED_AT, min(len(samples), MOST_SEARCHED))
-    chosen = [index for index in others if _may_tell(loss, structure.rebuild(samples.some([index])))][:LOOKED_AT]
-    return samples.some(chosen) if chosen else first
-
-
-def _may_tell(loss: TrainerLoss, batch: Any) -> bool:
-    return not has_counted_labels(batch) or loss.labels_in(batch) > 0
-
-
-def learn_weighing(
-    loss: TrainerLoss, module: nn.Module, workload: NestedSamples, structure: Structure, leaves: Mapping[str, Any]
-) -> Weighing:
-    """Find out how the losses of parts make up that of the whole, by a few forward passes without gradients.
-
-    What a loss does with ``num_items_in_batch`` cannot be seen from outside: models for regression take it, and take no
-    notice.
-
-    Args:
-        loss: of the Trainer.
-        module: its model; modes, buffers and random generators are as before.
-        workload: divides batches.
-        structure: puts them together.
-        leaves: of some samples, on the device.
-    """
-    count = workload.template.samples_of(leaves)
-    if count < 2:
-        return _declared(loss, structure.rebuild(leaves))
-    cuts = [(0, count), (0, 1), (1, count)]
-    was_training = module.training
-    snapshot = StepSnapshot([module], next(module.parameters()).device)
-    snapshot.take()
-    module.eval()  # dropout would hide what is to be seen
-    try:
-        batches = [partial(_rebuilt, structure, workload, leaves, cut) for cut in cuts]
-        with torch.no_grad():
-            return _compared(loss, module, batches, count, snapshot.restore)
-    except (RuntimeError, MemoryError) as error:
-        if not is_out_of_memory(error):
-            raise
-        return _declared(loss, structure.rebuild(leaves))
-    finally:
-        module.train(was_training)
-        snapshot.restore()
-
-
-def _compared(
-    loss: TrainerLoss,
-    module: nn.Module,
-    batches: Sequence[Callable[[], Any]],
-    samples: int,
-    restore: Callable[[], None],
-) -> Weighing:
-    """Return which of the ways gives the loss of the first batch from those of the two others."""
-    errors: dict[Weighing, float] = {}
-    items = loss.items_here(batches[0]())
-    if items is not None:
-        total, *sums = (float(loss.of(module, batch(), items)) for batch in batches)
-        errors[Weighing.SUM] = abs(sum(sums) - total)
-        if errors[Weighing.SUM] <= SIGNIFICANT * abs(total):
-            return Weighing.SUM
-    whole, *means = (float(loss.of(module, batch(), None)) for batch in batches)
-    if abs(float(loss.of(module, batches[0](), None)) - whole) > SIGNIFICANT * abs(whole):
-        return _of_noisy(loss, module, batches[0], items, restore)
-    if has_counted_labels(batches[0]()):
-        errors[Weighing.ITEMS] = abs(_mean(means, [loss.labels_in(batch()) for batch in batches[1:]]) - whole)
-    errors[Weighing.SAMPLES] = abs(_mean(means, [1, samples - 1]) - whole)
-    errors = {weighing: error for weighing, error in errors.items() if math.isfinite(error)}
-    size = max(abs(whole), 1e-12)
-    least = min(errors.values(), default=math.inf)
-    if not math.isfinite(whole):
-        return _declared(loss, batches[0]())
-    if not least <= TOLERANCE * size:
-        return Weighing.COUPLED
-    return next(weighing for weighing, error in errors.items() if error <= least + SIGNIFICANT * size)
-
-
-def _of_noisy(
-    loss: TrainerLoss,
-    module: nn.Module,
-    batch: Callable[[], Any],
-    items: Tensor | int | None,
-    restore: Callable[[], None],
-) -> Weighing:
-    """Return the weighing of a loss that draws noise: parts drawn anew cannot be compared with the whole.
-
-    Whether it divides by ``num_items_in_batch`` shows with the same noise twice; else each sample counts as much.
-    """
-    if items is not None:
-        values = []
-        for given in (items, items * 2):
-            restore()
-            values.append(float(loss.of(module, batch(), given)))
-        if abs(values[0] - 2 * values[1]) <= TOLERANCE * abs(values[0]):
-            return Weighing.SUM
-    return Weighing.SAMPLES
-
-
-def _rebuilt(structure: Structure, workload: NestedSamples, leaves: Mapping[str, Any], cut: tuple[int, int]) -> Any:
-    return structure.rebuild(workload.part(leaves, *cut))
-
-
-def _mean(values: Sequence[float], weights: Sequence[int]) -> float:
-    """Return a weighted mean; what weighs nothing may be no number."""
-    terms = (value * weight for value, weight in zip(values, weights, strict=True) if weight)
-    return sum(terms) / max(1, sum(weights))
-
-
 def has_counted_labels(batch: Any) -> bool:
     """Whether a batch has labels of which a loss may leave some out."""
     labels = batch.get("labels")
     return isinstance(labels, Tensor) and not labels.is_floating_point()
-
-
-def _declared(loss: TrainerLoss, batch: Any) -> Weighing:
-    """Return what the Trainer itself takes for granted, where nothing could be compared."""
-    return Weighing.SUM if loss.items_here(batch) is not None else Weighing.SAMPLES

@@ -2,6 +2,7 @@
 
 import logging
 import math
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,12 +20,11 @@ from trainauto.engine.train_step import rates_now
 from trainauto.engine.training import Training
 from trainauto.engine.warmup import lift_budget
 from trainauto.integrations.huggingface.arguments import own_argument
-from trainauto.integrations.huggingface.checkpoints import (
-    renew_state,
-    write_state,
-)
+from trainauto.integrations.huggingface.checkpoints import renew_state, write_state
+from trainauto.integrations.huggingface.coupled_passes import CoupledPasses
 from trainauto.integrations.huggingface.descriptions import config_of, curves_every, figures_of, options_of, summary_of
-from trainauto.integrations.huggingface.loss import TrainerLoss
+from trainauto.integrations.huggingface.loss import TrainerLoss, Weighing
+from trainauto.integrations.huggingface.optimizer_steps import guard_steps
 from trainauto.integrations.huggingface.rollback import Undone, check_that_it_saves
 from trainauto.integrations.huggingface.session_state import load_state, state_of
 from trainauto.integrations.huggingface.start_up import (
@@ -79,7 +79,9 @@ class MemorySession:
         self.decisions: list[Decision] = []
         self.record: StepRecord | None = None
         self.training: Training | None = None
+        self.passes = CoupledPasses()
         self.progress = Progress()
+        self._at_close = ExitStack()
         args = trainer.args
         step_samples = data.step_samples * args.world_size if data.step_samples else None
         settings = own_argument(args, "memory_settings") or {}
@@ -146,11 +148,13 @@ class MemorySession:
         self.loss.is_rehearsal = True
         self._start(checkpoint, undone)
         self.loss.is_rehearsal = False
+        self._at_close.callback(guard_steps(self._trainer.optimizer, self.running))
 
     def _start(self, checkpoint: str | None, undone: Undone | None) -> None:
         automations = [self.automation, *self.watchers.automations]
         self.training = run = build_training(self._trainer, self.data, self.loss, automations, self._budget_bytes)
-        run.snapshot.on_restore = self._trainer.forget_attempt
+        self.passes = CoupledPasses.of(run, self.data.growth.plan, is_loss=self.loss.weighing is Weighing.COUPLED)
+        run.snapshot.on_restore = self._forget_attempt
         run.last_resort = self._trainer.own_last_resort(run, self._redraw) or run.last_resort
         run.leaves_out_non_finite = self.watchers.go_back
         if self.watchers.go_back:
@@ -171,13 +175,17 @@ class MemorySession:
         if self.stop_reason:
             logger.warning("%s", words_of_end(self.stop_reason))
         say_what_was_learned(run, self.loss, own_argument(self._trainer.args, "tokens_per_batch"))
-        predict(run, self.automation, self.data.samples, clips=self._trainer.args.max_grad_norm > 0)
+        predict(run, self.automation, self.data.samples)
         given = run.loader.plan
         choose_first_plan(run)
         if run.ranks.is_first and not run.progress.steps and self.samples_to_train is not None:
             option = "max_batch_size" if BATCH_SIZE in given else "max_tokens_per_batch"
             if self.data.steps_may_change:
                 warn_of_few_steps(run, self.samples_to_train, given, option)
+
+    def _forget_attempt(self) -> None:
+        self.loss.forget_parts()
+        self._trainer.forget_attempt()
 
     def _reordered(self, run: Training, undone: Undone) -> Rollback:
         """Have the samples come in another order from here on, and the checkpoint know of it, for a later resume."""
@@ -201,9 +209,10 @@ class MemorySession:
         run = self.running
         seconds = self.batches.seconds
         while True:
+            self.passes.see(inputs.batch.plan)
             self.loss.step_items = items
             try:
-                pending = begin(run, inputs.batch, seconds)
+                pending = begin(run, inputs.batch, self.loss, seconds)
             except NothingFitsError:
                 self.batches.untrained = None  # it went back to the loader
                 raise
@@ -298,6 +307,7 @@ class MemorySession:
 
     def save(self, folder: Path) -> None:
         """Write what a resume needs of ours."""
+        self._reports.sync()
         write_state(folder, self._state())
 
     def _state(self) -> dict[str, Any]:
@@ -313,6 +323,7 @@ class MemorySession:
     def close(self, error: BaseException | None) -> None:
         """End the workers, take the budget off this process, close what is written."""
         self._is_closed = True
+        self._at_close.close()
         self.data.loader.close()
         if self.training is not None:
             lift_budget(self.training)

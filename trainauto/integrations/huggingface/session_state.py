@@ -24,7 +24,7 @@ def state_of(run: Training, data: TrainData, watchers: Watchers, own: Mapping[st
     """
     return {
         "progress": vars(run.progress).copy(),
-        "step_samples": data.step_samples,
+        "step_samples": _asked_samples(data),
         "some_rows": data.some_rows,
         "trainer": dict(own),
         **watchers.state_dict(),
@@ -39,10 +39,16 @@ def load_state(run: Training, folder: Path, data: TrainData, watchers: Watchers)
         InputError: it is of other steps.
     """
     state: Mapping[str, Any] = torch.load(folder / STATE_FILE, weights_only=True)
-    check_same_steps(state.get("step_samples", data.step_samples), data.step_samples)
+    asked = _asked_samples(data)
+    check_same_steps(state.get("step_samples", asked), asked)
     run.load_decided_parts(state)
     watchers.take_up(run, state)
     warn_of_other_rows(state.get("some_rows"), data.some_rows)
     run.progress = Progress.from_dict(state["progress"])
     own: Mapping[str, Any] = state.get("trainer", {})
     return own
+
+
+def _asked_samples(data: TrainData) -> int | None:
+    """Return the samples that accumulation gives a step: without it, a run may go on with other batches."""
+    return data.step_samples if data.accumulates else None

@@ -14,22 +14,26 @@ from transformers.trainer_utils import IntervalStrategy
 from trainauto.automations.controller_automation import ControllerAutomation
 from trainauto.core.automation import Automation
 from trainauto.core.decisions import RunFacts
-from trainauto.distributed.communicator import SINGLE_PROCESS, TorchCommunicator
+from trainauto.core.errors import InputError
+from trainauto.distributed.communicator import SINGLE_PROCESS, Communicator, TorchCommunicator
 from trainauto.engine.controls import Controls
 from trainauto.engine.journal import DecisionJournal
 from trainauto.engine.probe import measure
 from trainauto.engine.training import Training
 from trainauto.engine.warmup import put_limit_in_force
 from trainauto.integrations.huggingface.arguments import own_argument
+from trainauto.integrations.huggingface.cuts import Found
 from trainauto.integrations.huggingface.directions import Directions
-from trainauto.integrations.huggingface.loss import TrainerLoss, Weighing, learn_weighing, telling_samples
+from trainauto.integrations.huggingface.loss import NAMES, TrainerLoss, Weighing, declared_weighing
 from trainauto.integrations.huggingface.train_data import TrainData
+from trainauto.integrations.huggingface.weighing import learn_weighing, telling_samples
 from trainauto.integrations.loop_forecast import predict_from_small_steps, predict_from_traces
 from trainauto.integrations.loop_model import LoopModel, ModelObjective
 from trainauto.integrations.loop_parts import warn_of_environment
 from trainauto.integrations.map_samples import MapSamples
 from trainauto.integrations.own_rates import OwnRates
 from trainauto.integrations.samples import NestedSamples
+from trainauto.integrations.single_values import single_values_allowed
 from trainauto.memory.monitor.meter import MemoryMeter
 
 logger = logging.getLogger(__name__)
@@ -46,19 +50,25 @@ def build_training(
     """Return the engine's parts for a Trainer whose model and optimizer are ready; the controller comes first."""
     module: nn.Module = trainer.model
     module.train()
-    data.samples.workload = _weighed(module, data, loss, trainer.weighing)
+    ranks = TorchCommunicator() if trainer.args.world_size > 1 else SINGLE_PROCESS
+    declared = declared_weighing(trainer.loss_weighing, trainer.splittable) or trainer.weighing
+    with single_values_allowed(module):
+        data.samples.workload = _weighed(module, data, loss, declared, ranks)
     optimizer: Optimizer = getattr(trainer.optimizer, "optimizer", trainer.optimizer)
-    splittable = False if loss.weighing is Weighing.COUPLED else None
+    splittable: bool | None = trainer.splittable
+    if splittable is None and loss.weighing is Weighing.COUPLED:
+        splittable = False
     scaler = getattr(trainer.accelerator, "scaler", None)
     model = LoopModel(module, [ModelObjective(OBJECTIVE, optimizer, loss, splittable, scaler)], data.structure)
     meter = MemoryMeter(model.device)
-    ranks = TorchCommunicator() if trainer.args.world_size > 1 else SINGLE_PROCESS
+    (objective,) = model.objectives()
+    data.loader.axes = data.axes_of_passes(may_grow=objective.splittable)
     limit_bytes = budget_bytes or meter.limit_bytes
     target, max_norm = trainer.memory_target, _given_norm(trainer.args.max_grad_norm)
     return Training(
         model=model,
         loader=data.loader,
-        axes=data.growth.axes,
+        axes=data.loader.axes,
         schedule=OwnRates(),
         ranks=ranks,
         journal=DecisionJournal(Controls(data.loader, max_norm), automations if ranks.is_first else [], ranks),
@@ -69,21 +79,51 @@ def build_training(
     )
 
 
-def _weighed(module: nn.Module, data: TrainData, loss: TrainerLoss, declared: Weighing | None) -> NestedSamples:
-    """Return the workload, with the weights that make the losses of parts that of the whole."""
+def _weighed(
+    module: nn.Module, data: TrainData, loss: TrainerLoss, declared: Weighing | None, ranks: Communicator
+) -> NestedSamples:
+    """Return the workload, with the weights that make the losses of parts that of the whole, the same on all ranks.
+
+    Raises:
+        InputError: what was declared does not go with the batches.
+    """
     workload = data.samples.workload
     if not isinstance(workload, NestedSamples):
         raise TypeError("a Trainer's batches are nested samples")
-    device = next(module.parameters()).device
-    if declared is not None:
+    if declared in (Weighing.SAMPLES, Weighing.COUPLED):
         return workload.weighed(loss.weigh_by(declared))
+    device = next(module.parameters()).device
     some = telling_samples(loss, data.samples, data.structure)
     on_device = {name: leaf.to(device) if isinstance(leaf, torch.Tensor) else leaf for name, leaf in some.items()}
-    weighing = learn_weighing(loss, module, workload, data.structure, on_device)
-    return workload.weighed(loss.weigh_by(weighing))
+    if declared is not None:
+        _check_declared(loss, declared, data.structure.rebuild(on_device))
+        return workload.weighed(loss.weigh_by(declared))
+    mine = learn_weighing(loss, module, workload, data.structure, on_device)
+    found = Found.from_dict(ranks.broadcast_object(mine.to_dict))
+    weigh = loss.weigh_by(found.weighing)
+    loss.weighs_labels, loss.doubt = found.by_labels, found.doubt
+    return workload.weighed(weigh)
 
 
-def predict(run: Training, automation: ControllerAutomation, samples: MapSamples, *, clips: bool) -> None:
+def _check_declared(loss: TrainerLoss, declared: Weighing, batch: Any) -> None:
+    """Refuse weights that batches do not have.
+
+    Raises:
+        InputError: says what is missing.
+    """
+    names = {weighing: name for name, weighing in NAMES.items()}
+    if declared is Weighing.DECLARED:
+        loss.declared_weight(batch)
+    if declared is Weighing.ITEMS and not isinstance(batch.get("labels", batch.get("shift_labels")), torch.Tensor):
+        raise InputError(f"loss_weighing={names[declared]!r} counts labels, and batches have none called 'labels'")
+    if declared is Weighing.SUM and loss.items_here(batch) is None:
+        raise InputError(
+            f"loss_weighing={names[declared]!r} is of losses that are divided by num_items_in_batch, and neither this "
+            "model nor compute_loss_func is given it, or batches have no 'labels'"
+        )
+
+
+def predict(run: Training, automation: ControllerAutomation, samples: MapSamples) -> None:
     """Tell the controller what plans will take, and put the budget in force."""
     controller = automation.controller
     predicts = (
@@ -93,9 +133,7 @@ def predict(run: Training, automation: ControllerAutomation, samples: MapSamples
         and controller.settings.policy == "jump"
     )
     is_traced = (
-        predicts
-        and isinstance(run.model, LoopModel)
-        and predict_from_traces(controller, run.model, samples, run.axes, clips=clips)
+        predicts and isinstance(run.model, LoopModel) and predict_from_traces(controller, run, run.model, samples)
     )
     automation.on_run_start(run.facts())
     put_limit_in_force(run)
@@ -124,6 +162,8 @@ def say_what_was_learned(run: Training, loss: TrainerLoss, asked_tokens: int | N
             axis.multiple,
         )
     logger.info("the loss of a batch is %s", loss.weighing.value)
+    if loss.doubt:
+        logger.warning("%s", loss.doubt)
     if run.limit_bytes is None:
         logger.info("no memory limit is known on this device: batches stay as they begin; set a memory budget")
     elif run.model.device.type == "cpu":

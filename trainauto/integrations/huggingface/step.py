@@ -3,7 +3,7 @@
 import logging
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import isfinite
 from typing import Any
 
@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from trainauto.core.batch import Batch
+from trainauto.core.objectives import Objective
 from trainauto.core.records import MicrobatchSplit, PeakReading, StepRecord
 from trainauto.distributed.communicator import ABORT, DOES_NOT_FIT, OK
 from trainauto.engine.gradients import as_planned, compute_gradients, on_device
@@ -19,6 +20,7 @@ from trainauto.engine.step import parameters_of, weight_of_step
 from trainauto.engine.step_outcome import DoesNotFit, Gradients, Stepped
 from trainauto.engine.train_step import begin_step, give_back, record_step, take_in
 from trainauto.engine.training import Training
+from trainauto.integrations.huggingface.loss import TrainerLoss
 
 logger = logging.getLogger(__name__)
 
@@ -48,7 +50,7 @@ class PendingStep:
         return next(iter(terms.values())) if terms else torch.zeros(())
 
 
-def begin(run: Training, batch: Batch, data_seconds: float) -> PendingStep | None:
+def begin(run: Training, batch: Batch, loss: TrainerLoss, data_seconds: float) -> PendingStep | None:
     """Compute the gradients of a batch, in parts where it does not fit; ``None`` where it went back to the loader.
 
     The window of the step's peak stays open until :func:`finish`.
@@ -60,14 +62,14 @@ def begin(run: Training, batch: Batch, data_seconds: float) -> PendingStep | Non
     predicted = run.journal.predictions.predict(batch.plan)
     start = time.perf_counter()
     run.meter.start_window()
-    gradients = _gradients(run, batch)
+    gradients = _gradients(run, batch, loss)
     if isinstance(gradients, DoesNotFit):
         give_back(run, batch, gradients, run.meter.end_window())
         return None
     return PendingStep(batch, gradients, predicted, data_seconds, start)
 
 
-def _gradients(run: Training, batch: Batch) -> Gradients | DoesNotFit:
+def _gradients(run: Training, batch: Batch, loss: TrainerLoss) -> Gradients | DoesNotFit:
     """Compute the gradients of a batch here and on the other ranks, and sum them where all have some.
 
     Raises:
@@ -76,6 +78,7 @@ def _gradients(run: Training, batch: Batch) -> Gradients | DoesNotFit:
     (objective,) = run.model.objectives()
     weight = weight_of_step(batch, run.ranks)
     tensors = on_device(run.model, batch)
+    loss.forget_parts()
     mine: Gradients | DoesNotFit
     if isinstance(tensors, DoesNotFit):
         mine = tensors
@@ -83,14 +86,39 @@ def _gradients(run: Training, batch: Batch) -> Gradients | DoesNotFit:
         mine = compute_gradients(
             objective, tensors, batch, run.snapshot, run.model.device, None, as_planned(batch), run.ranks, weight
         )
+    if loss.weighs_by_itself:
+        mine = _as_share(run, objective, mine, loss, weight)
     worst = run.ranks.sum_gradients(parameters_of(objective), DOES_NOT_FIT if isinstance(mine, DoesNotFit) else OK)
     if worst == ABORT:
         raise RankAbortedError("another rank ended the run with an error of its own; the reason stands there")
     if worst == OK or isinstance(mine, DoesNotFit):
         return mine
     objective.optimizer.zero_grad(set_to_none=True)
-    run.snapshot.restore()
+    run.snapshot.give_back()
     return DoesNotFit.elsewhere(objective.name)
+
+
+def _as_share(
+    run: Training, objective: Objective, mine: Gradients | DoesNotFit, loss: TrainerLoss, step_weight: float
+) -> Gradients | DoesNotFit:
+    """Make gradients the share of this rank in those of a step; only now is it known what all parts weigh.
+
+    Args:
+        run: whose step.
+        objective: has the gradients.
+        mine: how they came about.
+        loss: has weighed the parts.
+        step_weight: what the engine divided each of them by.
+    """
+    fits = isinstance(mine, Gradients)
+    weights = run.ranks.all_gather_object({"weight": loss.weight_of_parts if fits else 0.0})
+    share = loss.share_of(sum(float(message["weight"]) for message in weights)) * step_weight
+    if not isinstance(mine, Gradients) or share == 1:
+        return mine
+    gradients = [parameter.grad for parameter in parameters_of(objective) if parameter.grad is not None]
+    if gradients:
+        torch._foreach_mul_(gradients, share)
+    return replace(mine, terms={name: term * share for name, term in mine.terms.items()})
 
 
 def is_left_out(run: Training, grad_norm: Any) -> bool:
@@ -107,7 +135,7 @@ def is_left_out(run: Training, grad_norm: Any) -> bool:
     logger.warning("the gradient norm is %s: this step leaves the weights alone", norm)
     (objective,) = run.model.objectives()
     objective.optimizer.zero_grad(set_to_none=True)
-    run.snapshot.restore()
+    run.snapshot.leave_out()
     return True
 
 
@@ -125,8 +153,8 @@ def finish(
         left_out: whether they were since the gradients were no finite numbers.
     """
     run.snapshot.commit_pass()
+    run.snapshot.share(run.ranks)
     run.snapshot.commit_step()
-    run.ranks.broadcast_tensors(run.snapshot.changing())
     peak: PeakReading | None = run.meter.end_window()
     (objective,) = run.model.objectives()
     name, gradients, batch = objective.name, pending.gradients, pending.batch

@@ -2,7 +2,7 @@
 
 import zlib
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import Any, cast
 
@@ -12,7 +12,7 @@ from transformers.utils import is_datasets_available
 
 from trainauto.control.effective_batch import EffectiveBatch
 from trainauto.core.errors import InputError
-from trainauto.core.plan import BATCH_SIZE, Plan
+from trainauto.core.plan import BATCH_SIZE, Axis, Plan
 from trainauto.core.sharding import SampleSharding
 from trainauto.data.batcher import Batcher, EpochBatches, SharedEpochs
 from trainauto.data.dynamic_dataset import SampleKey
@@ -55,9 +55,11 @@ class TrainData:
         structure: how batches are put together.
         growth: what grows, and between which bounds.
         loader: draws batches.
-        step_samples: samples of every step, where ``gradient_accumulation_steps`` or :data:`STEP_SAMPLES` fixes them.
+        step_samples: samples of every step of a process, the fewest where steps may grow; ``None`` where it is a budget
+            of tokens.
         some_rows: checksum of a few rows, where samples have rows of tokens.
         steps_may_grow: whether a pass that holds more than ``step_samples`` makes the step larger.
+        accumulates: whether ``gradient_accumulation_steps`` or :data:`STEP_SAMPLES` says how many samples a step has.
     """
 
     samples: MapSamples
@@ -67,6 +69,17 @@ class TrainData:
     step_samples: int | None
     some_rows: int | None = None
     steps_may_grow: bool = False
+    accumulates: bool = False
+
+    def axes_of_passes(self, *, may_grow: bool) -> tuple[Axis, ...]:
+        """Return the bounds of plans: where passes may not grow, those of steps are no larger than they begin."""
+        if may_grow or self.step_samples is None or self.steps_may_grow:
+            return self.growth.axes
+        largest = self.growth.plan.forward_batch_size
+        return tuple(
+            replace(axis, maximum=min(axis.maximum, largest)) if axis.name == BATCH_SIZE else axis
+            for axis in self.growth.axes
+        )
 
     @property
     def steps_may_change(self) -> bool:
@@ -119,12 +132,13 @@ def build_train_data(trainer: Any, passes: int) -> TrainData:
         else:
             structure = teach_workload(samples, growth, lengths, example=longest)
     loader = _loader(args, samples, growth, _stream(args, samples, growth, lengths, own))
-    step_samples = _fixed_samples(args, passes) if BATCH_SIZE in growth.plan else None
-    may_grow = step_samples is not None and own_argument(args, MOST_STEP_SAMPLES) is not None
+    step_samples = _step_samples(args, passes) if BATCH_SIZE in growth.plan else None
+    may_grow = step_samples is not None and growth.axes[0].maximum > step_samples
     loader.axes, loader.steps = growth.axes, EffectiveBatch(step_samples, may_grow=may_grow)
     samples.mean_length = float(np.mean(lengths)) if lengths is not None else None
     samples.mean_of_packed = own.mean_samples if own is not None else None
-    return TrainData(samples, structure, growth, loader, step_samples, some_rows, may_grow)
+    accumulates = _fixed_samples(args, passes) is not None
+    return TrainData(samples, structure, growth, loader, step_samples, some_rows, may_grow, accumulates)
 
 
 def _lengths(trainer: Any) -> NDArray[np.int64] | None:
@@ -173,10 +187,11 @@ def _growth(args: Any, passes: int, lengths: NDArray[np.int64] | None) -> Growth
         most_tokens = own_argument(args, "max_tokens_per_batch") or tokens
         return Growth.of(None, None, Range(tokens, most_tokens), int(lengths.max()))
     least = own_argument(args, "min_batch_size")
-    whole = _fixed_samples(args, passes)
-    if whole is None:
-        return Growth.of(Range(start, most or start, least), None, None, None)
-    largest = max(min(most or whole, whole), own_argument(args, MOST_STEP_SAMPLES) or 0)
+    whole = _step_samples(args, passes)
+    if _fixed_samples(args, passes) is None:
+        largest = most or start
+    else:
+        largest = max(min(most or whole, whole), own_argument(args, MOST_STEP_SAMPLES) or 0)
     growth = Growth.of(Range(start, largest, least), None, None, None)
     return Growth(growth.axes, Plan.of(batch_size=whole, micro_batches=passes))
 
@@ -221,6 +236,11 @@ def _fixed_samples(args: Any, passes: int) -> int | None:
     of_passes = args.per_device_train_batch_size * passes if passes > 1 else None
     fixed: int | None = own_argument(args, STEP_SAMPLES) or of_passes
     return fixed
+
+
+def _step_samples(args: Any, passes: int) -> int:
+    """Return the samples of a step on this rank; the fewest, where memory may make them more."""
+    return _fixed_samples(args, passes) or int(args.per_device_train_batch_size)
 
 
 def _seed(args: Any) -> int:

@@ -2,7 +2,7 @@
 
 import logging
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -12,11 +12,14 @@ from transformers import Trainer
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
 from trainauto.core.process import without_memory_limit
+from trainauto.engine.run_errors import OptimizerOutOfMemoryError
 from trainauto.integrations.huggingface.arguments import own_argument
 from trainauto.integrations.huggingface.callback import MemoryCallback
 from trainauto.integrations.huggingface.checkpoints import checkpoint_to_take, whole_at_the_end
 from trainauto.integrations.huggingface.evaluation import EvaluationMemory
 from trainauto.integrations.huggingface.hooks import TrainingHooks
+from trainauto.integrations.huggingface.loss import declared_weighing
+from trainauto.integrations.huggingface.optimizer_steps import say_where_to_go_on
 from trainauto.integrations.huggingface.overrides import check_overrides, no_planned_batches
 from trainauto.integrations.huggingface.refusals import check_train_dataset, check_trainer
 from trainauto.integrations.huggingface.rollback import Undone, undone_by
@@ -40,6 +43,17 @@ class MemoryAwareTraining(TrainingHooks):
     come from a stream of samples, each exactly once an epoch. A step accumulates in :meth:`training_step`, and one that
     runs out of memory is run again there in parts, so that the loop sees one batch a step.
 
+    Args:
+        arguments: of the Trainer.
+        loss_weighing: what the losses of parts of a batch are weighted by to make up that of the batch: ``"samples"``,
+            ``"labels"`` (those that are not -100), ``"sum"`` (they add up: they are divided by
+            ``num_items_in_batch``), or a function of a batch, as the collator makes it, that returns what its loss is
+            divided by. It is found out by some forward passes where it is not given.
+        splittable: ``False`` says that losses of parts do not make up that of a batch (contrastive losses): a batch
+            that runs out of memory then trains in smaller passes, and a warning says so. ``True`` has batches run in
+            parts even where a model has BatchNorm. It is found out where it is not given.
+        options: of the Trainer.
+
     Attributes:
         memory: the session of the call of ``train`` on its way, or of the last one; ``None`` before the first.
         checkpoint_to_resume: folder that the call of ``train`` on its way resumes from.
@@ -57,9 +71,20 @@ class MemoryAwareTraining(TrainingHooks):
     lr_scheduler: Any
     _get_output_dir: Any
 
-    def __init__(self, *arguments: Any, **options: Any) -> None:
+    def __init__(
+        self,
+        *arguments: Any,
+        loss_weighing: str | Callable[[Any], float] | None = None,
+        splittable: bool | None = None,
+        **options: Any,
+    ) -> None:
+        declared_weighing(loss_weighing, splittable)
         super().__init__(*arguments, **options)
         check_trainer(self)
+        if loss_weighing is not None:
+            self.loss_weighing = loss_weighing
+        if splittable is not None:
+            self.splittable = splittable
         check_overrides(self, MemoryAwareTraining)
         self.memory: MemorySession | None = None
         self.checkpoint_to_resume: str | None = None
@@ -77,6 +102,7 @@ class MemoryAwareTraining(TrainingHooks):
             GivenUpError, NothingToGoBackToError: the run went wrong, and SpikeGuard was to end it.
             InputError: what was given does not go together with batches by memory.
             NothingFitsError: memory runs out, and there is no smaller plan.
+            OptimizerOutOfMemoryError: memory runs out in the optimizer's step, and some weights may have changed.
         """
         check_trainer(self)
         check_train_dataset(self)
@@ -99,6 +125,8 @@ class MemoryAwareTraining(TrainingHooks):
                 return super().train(resume_from_checkpoint, *arguments, **options)  # type: ignore[misc]
         except BaseException as raised:
             error = raised
+            if isinstance(raised, OptimizerOutOfMemoryError):
+                say_where_to_go_on(raised, self.args.output_dir, self.state.global_step)
             raise
         finally:
             self._close(error)

@@ -9,12 +9,17 @@ e is a Student-t process with 4 degrees of freedom over w = log base(s), the log
     a ratio that like plans share (workspaces, fragmentation)    ratio^2 exp(-((w - w') / 3)^2 / 2)
     its wandering from plan to plan                              local^2 exp(-|w - w'|)
     an unknown constant, which matters for small plans only      c(w) c(w')
-    what every plan has to itself                                own^2
+    what every plan has to itself                                own^2, or missed^2 where that is more
 
 A measured period is one observation of it: near plans follow it, far ones keep their doubt (a measurement of a small
 plan was seen to tell nothing about a large one), later ones count more. A surprise widens the tails: the posterior
 squared scale of such a process grows with the squared surprise b of n observations as (4 + b) / (4 + n) (Shah, Wilson,
 Ghahramani 2014), here between 1 and 16.
+
+What the pieces of the prior miss is bounded, and no surprise widens it: at the 99 % quantile a plan needs at most as
+much more as the traced plan that they miss most, in bytes where lumps of memory are the reason (``lumps_bytes``). As a
+scale of e without that bound, a step of 14 MiB that is missed by 6.6 times itself might have needed 400 GiB, and larger
+plans no less.
 
 Everything goes through w, so one curve a quantile says it all; its running maximum makes it monotone: more samples or
 larger extents never cost less, at any quantile. For the same reason a plan that was measured bounds all others, the
@@ -232,30 +237,35 @@ class CostModel:
     def _unordered(self, quantile: float) -> Floats:
         """Return the quantile of e on the grid, before it is made monotone: the posterior of the process."""
         variance = self._alike(GRID, GRID, pairwise=False)
-        own = self._own(GRID)
+        own, missed = self._own(GRID), self._missed(GRID)
         mean = np.full_like(GRID, log(self.belief.median_ratio))
         widened = 1.0
         if self._peaks:
             works = np.array([log(self._base(size)) for size in self._peaks])
             residuals = np.array([log(peak.bytes) for peak in self._peaks.values()]) - works - mean[0]
             ages = np.array([peak.age for peak in self._peaks.values()])
-            noise = PERIOD_SCALE**2 + DRIFT_SCALE**2 * ages + self._own(works) ** 2
+            noise = PERIOD_SCALE**2 + DRIFT_SCALE**2 * ages + np.maximum(self._own(works), self._missed(works)) ** 2
             solved = np.linalg.inv(self._alike(works, works) + np.diag(noise))
             reach = self._alike(GRID, works)
             mean = mean + reach @ solved @ residuals
             variance = np.maximum(0.0, variance - np.einsum("ij,jk,ik->i", reach, solved, reach))
             surprise = float(residuals @ solved @ residuals)
             widened = min(WIDEST, max(1.0, (FREEDOM + surprise) / (FREEDOM + len(residuals))))
-        return mean + student4(quantile) * np.sqrt(widened * (variance + own**2))
+        return mean + student4(quantile) * np.sqrt(widened * variance + np.maximum(widened * own**2, missed**2))
 
     def _own(self, w: Floats) -> Floats:
-        """Scale of what plans have to themselves at logarithms of work: half of what the prior's pieces may miss."""
-        missed = np.full_like(w, self.prior.residual if self.prior else 0.0)
-        if self.prior and self.prior.lumps_bytes:
-            missed = np.minimum(missed, self.prior.lumps_bytes * np.exp(-w))
+        """Scale of what plans have to themselves at logarithms of work."""
         in_bytes = np.minimum(LARGEST_OWN, self.belief.own_bytes * np.exp(-w))
-        own: Floats = np.maximum(np.hypot(self.belief.own, in_bytes), missed / 2)
+        own: Floats = np.hypot(self.belief.own, in_bytes)
         return own
+
+    def _missed(self, w: Floats) -> Floats:
+        """Scale of what the pieces of the prior miss: at the upper quantile as much as of the plan they miss most."""
+        shares = np.full_like(w, self.prior.residual if self.prior else 0.0)
+        if self.prior and self.prior.lumps_bytes:
+            shares = np.minimum(shares, self.prior.lumps_bytes * np.exp(-w))
+        scale: Floats = np.log1p(shares) / student4(UPPER)
+        return scale
 
     def _alike(self, w: Floats, v: Floats, pairwise: bool = True) -> Floats:
         """Covariance of e between logarithms of work; only of each with itself if not ``pairwise``."""

@@ -11,6 +11,7 @@ from trainauto.core.words import counted
 from trainauto.memory.cost.ratio_prior import ON_CARD, PROCESS, RESERVED, Kernels, RatioPrior
 from trainauto.memory.cost.traced_fit import SIDE, Prior, Size, fit_prior, reserved_prior
 from trainauto.memory.cuda_allocator.segments import Segments
+from trainauto.memory.tracing.phases import OPTIMIZER
 from trainauto.memory.tracing.trace import Trace
 
 logger = logging.getLogger(__name__)
@@ -194,6 +195,12 @@ class MemoryForecast:
             constant_bytes=PROCESS.constant_bytes - self.persistent_bytes,
         )
 
+    def optimizer_bytes(self, device_type: str) -> float:
+        """Return what the optimizer's own step is expected to peak at on a kind of device: the same for every plan."""
+        _, ratio = self.peaks_on(device_type)
+        live = min(plan_bytes.phase_peaks_bytes.get(OPTIMIZER, 0) for plan_bytes in self.traced.values())
+        return ratio.median_ratio * live + ratio.constant_bytes
+
     def share_with_copies(self) -> float:
         """Return the largest peak of a traced plan over its live bytes where copies within kernels are counted."""
         return max(
@@ -234,6 +241,20 @@ def forecast_memory(
         100 * forecast.live.residual,
     )
     return forecast
+
+
+def lacks_room(forecast: MemoryForecast, device_type: str, target_bytes: float | None) -> bool:
+    """Say whether the optimizer's own step is expected to peak above what a run may take, however small its batch."""
+    return target_bytes is not None and forecast.optimizer_bytes(device_type) > target_bytes
+
+
+def say_loop_form(forecast: MemoryForecast, device_type: str) -> None:
+    """Say that optimizers take one weight after another, and why."""
+    logger.warning(
+        "the optimizer's step alone would take %.1f MiB, all weights at once, and there is less room: it takes one "
+        "weight after another (foreach=False), which is slower and differs in the last bits",
+        forecast.optimizer_bytes(device_type) / MIB,
+    )
 
 
 def warn_if_doubtful(forecast: MemoryForecast) -> None:

@@ -15,6 +15,7 @@ import torch
 from trainauto.core.process import limit_private_memory
 from trainauto.core.records import PeakReading
 from trainauto.memory.monitor import budget, device_use
+from trainauto.memory.monitor.growing_segments import let_segments_grow
 
 CLEAR_REFS = Path("/proc/self/clear_refs")
 
@@ -26,7 +27,7 @@ class Window:
 
 
 class MemoryMeter:
-    """Peaks of windows on one device.
+    """Peaks of windows on one device. On a card, segments of torch's allocator grow in place from here on.
 
     On the CPU, use is counted from :meth:`set_baseline` on, as the budget is; before, and without one, it is that of
     the whole process.
@@ -43,6 +44,7 @@ class MemoryMeter:
         self.baseline_bytes = 0
         self.baseline_data_bytes = 0
         self._retries = 0
+        let_segments_grow(device)
         if device.type == "cuda":  # pragma: no cuda
             self.limit_bytes = self.total_bytes = torch.cuda.get_device_properties(device).total_memory
 

@@ -7,6 +7,7 @@ tensor. A step that is followed would so allocate more than the same step in a r
 - where backward adds up gradients that meet (``accumulate``, torch/csrc/autograd/input_buffer.cpp);
 - where the backward of indexing and gathering writes into zeros that it has just made (``index_backward``,
   ``gather_backward`` and others, torch/csrc/autograd/FunctionsManual.cpp);
+- where the backward of ``binary_cross_entropy_with_logits`` subtracts and multiplies (there, too);
 - where ``linear`` adds its bias to a product (ATen/native/Linear.cpp), and attention that is written out its mask
   (ATen/native/transformers/attention.cpp).
 
@@ -27,12 +28,19 @@ from torch.utils._python_dispatch import TorchDispatchMode
 _aten = torch.ops.aten
 
 ADD = _aten.add.Tensor
+OF_LOGITS = frozenset({_aten.sub.Tensor, _aten.mul.Tensor})
+"""Written in place in the backward of a cross entropy of logits, and nowhere else."""
+
+LOGITS_NODE = "BinaryCrossEntropyWithLogitsBackward0"
+
 WRITES = {
     ADD: _aten.add_.Tensor,
     _aten.index_put.default: _aten.index_put_.default,
     _aten.scatter_add.default: _aten.scatter_add_.default,
     _aten.scatter.src: _aten.scatter_.src,
     _aten.index_add.default: _aten.index_add_.default,
+    _aten.sub.Tensor: _aten.sub_.Tensor,
+    _aten.mul.Tensor: _aten.mul_.Tensor,
 }
 """What torch calls under a mode, and what it calls without one."""
 
@@ -64,10 +72,13 @@ def writes_in_place(
         sole: what :func:`sole_holders` says.
         is_product: the first argument is what the last matrix product gave.
     """
-    if held not in sole.get(func, ()):
-        return False
     target = args[0]
     in_backward = torch._C._current_graph_task_id() != -1 and not torch.is_grad_enabled()
+    if func in OF_LOGITS:  # in a row, of which each holds the storage in C++ until the last
+        is_sole = any((held[0], held[2]) == (known[0], known[2]) for known in sole.get(func, ()))
+        return is_sole and in_backward and _is_of_logits() and _takes(target, args[1])
+    if held not in sole.get(func, ()):
+        return False
     if func is not ADD:
         return in_backward
     if kwargs or not isinstance(args[1], Tensor):
@@ -75,8 +86,18 @@ def writes_in_place(
     if in_backward:
         return args[1].dtype == target.dtype and args[1].shape == target.shape and _is_dense(target)
     # Attention that is written out adds masks in bfloat16 to products in float32.
-    stays = torch.promote_types(args[1].dtype, target.dtype) == target.dtype
-    return is_product and stays and target.ndim > 1 and _is_broadcast_to(args[1], target)
+    return is_product and target.ndim > 1 and _takes(target, args[1])
+
+
+def _is_of_logits() -> bool:
+    node = torch._C._current_autograd_node()
+    return node is not None and node.name() == LOGITS_NODE
+
+
+def _takes(target: Tensor, other: Any) -> bool:
+    """Say whether an operator of two tensors gives the type and the shape of the first."""
+    stays = isinstance(other, Tensor) and torch.promote_types(other.dtype, target.dtype) == target.dtype
+    return stays and _is_broadcast_to(other, target)
 
 
 def _is_broadcast_to(addend: Tensor, target: Tensor) -> bool:
@@ -107,7 +128,8 @@ class _Writes(TorchDispatchMode):
     def __torch_dispatch__(
         self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        if func in WRITES and torch._C._current_graph_task_id() != -1:
+        in_backward = torch._C._current_graph_task_id() != -1
+        if func in WRITES and in_backward and (func not in OF_LOGITS or _is_of_logits()):
             self.observed.setdefault(func, set()).add(holders(args[0]))
         return func(*args, **(kwargs or {}))
 
@@ -126,6 +148,7 @@ def sole_holders() -> Mapping[Any, Collection[Holders]]:
         lambda x: x[first],
         lambda x: x.index_select(0, first),
         lambda x: x.max(dim=0).values,
+        lambda x: torch.nn.functional.binary_cross_entropy_with_logits(x, torch.zeros(2, 2)),
     )
     with torch.inference_mode(False), torch.enable_grad(), _Writes() as writes:
         for case, casts in product(cases, (False, True)):

@@ -7,6 +7,7 @@ import torch
 
 from trainauto.memory.tracing.in_place import WRITES
 from trainauto.memory.tracing.multiplications import COUNTS, Count
+from trainauto.memory.tracing.result_storages import SETTLES, Settle
 from trainauto.memory.tracing.workspaces import SCRATCH, Scratch
 
 _aten = torch.ops.aten
@@ -57,6 +58,7 @@ class Operator(NamedTuple):
         multiplies: on CUDA it is cuBLAS that computes it.
         hides_memory: its kernel is known to take memory that no trace knows, or nothing is known of it.
         scratch: says what its kernel takes on CUDA while it runs.
+        settle: gives the storages of what it gives their bytes, where shapes do not tell them.
         convolves: on a CPU it works on copies of what it is given, in another order (oneDNN's blocks of channels).
         multiplications: counts them.
         may_write: torch calls it where it would write into the first argument, were no mode looking on.
@@ -74,6 +76,7 @@ class Operator(NamedTuple):
     multiplies: bool = False
     hides_memory: bool = False
     scratch: Scratch | None = None
+    settle: Settle | None = None
     convolves: bool = False
     multiplications: Count | None = None
 
@@ -115,6 +118,7 @@ def _facts_of(func: Any) -> Operator:
         multiplies=schema.name in _PRODUCTS,
         hides_memory=bool(_HIDES_MEMORY.match(schema.name)),
         scratch=SCRATCH.get(schema.name),
+        settle=SETTLES.get(schema.name),
         multiplications=COUNTS.get(schema.name),
         convolves=func in (_aten.convolution.default, _aten.convolution_backward.default),
     )

@@ -151,6 +151,8 @@ class LiveStorages(AnsweredReads):  # type: ignore[no-untyped-call]
             out = self._written(func, args, kwargs or {})
         else:
             out = self.run(func, operator, args, kwargs, optimizing=phase == OPTIMIZER)
+        if operator.settle is not None:
+            operator.settle(args, out, self._libraries is not None)
         self._see_all((out,), is_output=True)
         if scratch is not None:
             self.log.events.append(AllocationEvent(scratch, 0))

@@ -82,7 +82,7 @@ def trace(
     steps: int = 2,
     held: Sequence[Any] = (),
     device_type: str = "cpu",
-    ends_early: bool = False,
+    ends_early: bool | Callable[[], bool] = False,
     libraries: Libraries | None = None,
     told: Sequence[Tensor] = (),
 ) -> Trace:
@@ -99,7 +99,8 @@ def trace(
         held: what is live between steps and touched by no operator of them: tensors, modules, optimizers.
         device_type: which device's memory to follow.
         ends_early: run no further step after one that leaves storages of the same sizes as it found. The next one would
-            find what this one found, so it is this one again: half of the time of a trace.
+            find what this one found, so it is this one again: half of the time of a trace. A callable is asked after a
+            step.
         libraries: of the card that is asked for; ``None`` follows what a CPU does.
         told: real tensors whose values are those of a run: what the model reads of what follows from them is true.
 
@@ -144,7 +145,7 @@ def _follow(
     steps: int,
     held: Sequence[Any],
     device_type: str,
-    ends_early: bool,
+    ends_early: bool | Callable[[], bool],
     libraries: Libraries | None,
     told: Sequence[Tensor],
     reads: ModelReads,
@@ -162,7 +163,7 @@ def _follow(
                     live,
                 ):
                     step()
-            if ends_early and live.is_unchanged():
+            if (ends_early() if callable(ends_early) else ends_early) and live.is_unchanged():
                 break
     except Exception as error:
         raise TraceError(_reason(error)) from error

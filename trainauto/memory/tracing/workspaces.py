@@ -112,10 +112,37 @@ def _winograd_bytes(weight: Tensor, inputs: int, outputs: int) -> int:
     return int(numbers) * weight.element_size()
 
 
+NOT_REDUCED = 0
+"""A loss's ``reduction`` that leaves its elements."""
+
+
+def _elements(number: int, reduction_at: int) -> Scratch:
+    """Return what a loss takes that computes so many tensors of its input's size before it reduces the last of them."""
+
+    def scratch(args: Sequence[Any], _libraries: Libraries) -> int:
+        given, target = args[:2]
+        reduces = len(args) <= reduction_at or args[reduction_at] != NOT_REDUCED
+        elements: int = torch.broadcast_shapes(given.shape, target.shape).numel()  # type: ignore[no-untyped-call]
+        return (number if reduces else number - 1) * elements * torch.promote_types(given.dtype, target.dtype).itemsize
+
+    return scratch
+
+
+def _soft_margin_backward(args: Sequence[Any], _libraries: Libraries) -> int:
+    given: Tensor = args[1]
+    return 2 * given.numel() * given.element_size()  # three at a time, of which the last is freed for the result
+
+
 _PADS = [f"aten::reflection_pad{sides}d{end}" for sides in (1, 2, 3) for end in ("", "_backward")]
 
 SCRATCH: Mapping[str, Scratch] = {
     **dict.fromkeys(_PADS, _copy_of_strided),  # ATen/native/cuda/ReflectionPad.cu
+    # ATen/native/Loss.cpp
+    "aten::mse_loss": _elements(1, 2),
+    "aten::smooth_l1_loss": _elements(1, 2),
+    "aten::huber_loss": _elements(1, 2),
+    "aten::binary_cross_entropy_with_logits": _elements(2, 4),
+    "aten::soft_margin_loss_backward": _soft_margin_backward,
     "aten::convolution": _convolution,
     "aten::convolution_backward": _convolution_backward,
 }

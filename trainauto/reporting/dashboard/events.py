@@ -5,11 +5,22 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from trainauto.core.decisions import ClipAt, Decision, GiveUp, GoBack, KeepPlan, PlanChange, RateFactor, Rollback, Stop
+from trainauto.core.decisions import (
+    ClipAt,
+    Decision,
+    GiveUp,
+    GoBack,
+    KeepPlan,
+    MissingSteps,
+    PlanChange,
+    RateFactor,
+    Rollback,
+    Stop,
+)
 from trainauto.core.records import StepRecord
 from trainauto.core.units import size_text
 from trainauto.core.words import counted, visible
-from trainauto.reporting.formatting import parts_text, plan_text
+from trainauto.reporting.formatting import missing_text, parts_text, plan_text
 from trainauto.reporting.step_stats import error_text
 
 FIRST_EVENTS, LAST_EVENTS = 100, 400
@@ -105,6 +116,8 @@ def event_of(step: int, decision: Decision, time: float | None) -> Event:
             undone = counted(from_step - to_step, "step")
             title = f"back from step {from_step} to {to_step} ({undone} undone), samples in another order"
             return Event(step, "rollback", title, decision.reason, time)
+        case MissingSteps(first=first, last=last):
+            return Event(step, "note", f"{missing_text(first, last)} missing in the log", decision.reason, time)
 
 
 def shortage_of(record: StepRecord, time: float | None) -> Event:

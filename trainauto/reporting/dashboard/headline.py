@@ -5,9 +5,11 @@ from collections.abc import Iterator
 from trainauto.core.units import size_text
 from trainauto.core.words import counted, visible
 from trainauto.reporting.dashboard.blocks import Block, tile
-from trainauto.reporting.dashboard.run_history import FAILURES, About, MetricSoFar, RunHistory
+from trainauto.reporting.dashboard.run_history import FAILURES, About, RunHistory
 from trainauto.reporting.formatting import duration, plan_text
 from trainauto.reporting.runs.course import NO_END, RUNNING
+from trainauto.reporting.runs.validation_totals import Metric
+from trainauto.reporting.step_stats import gain
 
 _LONG_WAIT = 0.05
 """Share of the time waited for data from which on the loader slows the run."""
@@ -50,15 +52,15 @@ def _quality(history: RunHistory) -> Iterator[Block]:
         yield _metric(dataset, name, metric)
 
 
-def _metric(dataset: str, name: str, metric: MetricSoFar) -> Block:
+def _metric(dataset: str, name: str, metric: Metric) -> Block:
     shown = metric.best or metric.last
     notes = [f"{'best, ' if metric.best else ''}after step {shown.step}", dataset]
-    if metric.baseline is None:
+    better_by = gain(shown.value, shown.baseline, metric.better_is_higher)
+    if better_by is None:
         return tile(visible(name, 60), f"{shown.value:.4f}", "; ".join(notes))
     # As on the console: more is better, whichever way the metric points.
-    gain = shown.value - metric.baseline if metric.better_is_higher is not False else metric.baseline - shown.value
-    notes.insert(0, f"gain over {metric.baseline_name} {gain:+.4g}")
-    return tile(visible(name, 60), f"{shown.value:.4f}", "; ".join(notes), "good" if gain > 0 else "warn")
+    notes.insert(0, f"gain over {metric.baseline_name} {better_by:+.4g}")
+    return tile(visible(name, 60), f"{shown.value:.4f}", "; ".join(notes), "good" if better_by > 0 else "warn")
 
 
 def _memory(history: RunHistory, about: About) -> Iterator[Block]:

@@ -82,7 +82,6 @@ def _figures(run: RunDirectory, history: RunHistory) -> RunFigures:
     """Return what a run has come to, from what was read of it: its logs may be long."""
     course, log = history.course, read_object(run.of_steps.log_object)
     known = about(run)
-    metrics = [metric.as_metric(*key) for key, metric in history.metrics.items()]
     return RunFigures(
         path=str(run.path.resolve()),
         options=flat(read_object(run.config)),
@@ -99,5 +98,5 @@ def _figures(run: RunDirectory, history: RunHistory) -> RunFigures:
         validation_ooms=history.validation_ooms,
         memory_bytes=course.typical_bytes,
         limit_bytes=course.limit_bytes,
-        metrics=[*metrics, *accuracies_of(read_object(run.path / ACCURACY_FILE))],
+        metrics=[*history.metrics.values(), *accuracies_of(read_object(run.path / ACCURACY_FILE))],
     )

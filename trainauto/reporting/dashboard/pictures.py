@@ -7,6 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
+from trainauto.core.process import without_memory_limit
 from trainauto.core.records import ValidationRecord
 from trainauto.core.run_events import ImageArray, Picture
 from trainauto.core.words import visible
@@ -159,7 +160,8 @@ def middle_of(image: ImageArray) -> ImageArray:
 
 def address_of(image: ImageArray) -> str:
     """Return a picture as an address that holds it: WebP of at most a fortieth of what all may take."""
-    from PIL import Image
+    with without_memory_limit():  # a plugin that finds no memory for its library is left out by Pillow, for good
+        from PIL import Image, WebPImagePlugin  # noqa: F401
 
     picture = Image.fromarray(image[..., 0] if image.shape[2] == 1 else image)
     most_bytes = MOST_BYTES // (MOST_SETS * (MOST_STEPS + 2)) * 3 // 4  # base64 makes four characters of three bytes

@@ -13,7 +13,7 @@ from trainauto.reporting.dashboard.bounded_curves import Changes, Curves
 from trainauto.reporting.dashboard.events import Event, Events, event_of, shortage_of
 from trainauto.reporting.plan_peaks import PlanPeaks
 from trainauto.reporting.runs.course import NO_END, RUNNING, Course
-from trainauto.reporting.runs.validation_totals import Metric, Value, best_of
+from trainauto.reporting.runs.validation_totals import Metric, ValidationTotals, baseline_of
 from trainauto.reporting.time_left import TimeLeft
 
 LOSS, TERM, TASK, RATE, NORM = "loss", "loss/", "task_loss/", "lr/", "grad_norm/"
@@ -69,7 +69,7 @@ class RunHistory:
         plan: the values of plans by axis, where they change.
         plans: what each plan was predicted to take, and took.
         validations: a curve a metric by set, over the steps of its validations.
-        metrics: the last and the best value of each metric, beside what costs nothing.
+        left_out: images that the last mean of each metric leaves out, by set and name.
         validation_ooms: times memory ran out in validations.
         events: what happened.
         status: ``running``, or how it ended.
@@ -82,7 +82,8 @@ class RunHistory:
         self.plan: dict[str, Changes] = {}
         self.plans = PlanPeaks()
         self.validations: dict[str, Curves] = {}
-        self.metrics: dict[tuple[str, str], MetricSoFar] = {}
+        self._validated = ValidationTotals()
+        self.left_out: dict[tuple[str, str], int] = {}
         self.validation_ooms = 0
         self.events = Events()
         self.status, self.reason = RUNNING, ""
@@ -106,6 +107,11 @@ class RunHistory:
             self.events.add(Event(record.step, "fail", "the loss is no finite number", "", time))
         self._lost_loss = is_lost
 
+    @property
+    def metrics(self) -> dict[tuple[str, str], Metric]:
+        """The metrics of its validations, by set and name."""
+        return self._validated.found
+
     def decision(self, step: int, decision: Decision, time: float | None) -> None:
         """Take a decision in."""
         self.events.add(event_of(step, decision, time))
@@ -115,13 +121,12 @@ class RunHistory:
         dataset, step = str(line.get("dataset", "")), int(line["step"])
         self._time_left.validation(float(line.get("seconds", 0.0)))
         values = {name: float(value) for name, value in line.get("metrics", {}).items()}
-        costless = {name: float(value) for name, value in baseline_of(line).items()}
+        costless = baseline_of(line)[1]
         curves = self.validations.setdefault(dataset, Curves())
         curves.add(step, values | {f"{name}/{BASELINE}": value for name, value in costless.items()})
-        for name, value in values.items():
-            higher = line.get("better_is_higher", {}).get(name)
-            known = self.metrics.setdefault((dataset, name), MetricSoFar(higher, baseline_name(line)))
-            known.add(Value(value, step), costless.get(name))
+        self._validated.add(line)
+        for name in values:
+            self.left_out[dataset, name] = int(line.get("left_out", {}).get(name, 0))
         ooms = int(line.get("ooms", 0))
         if ooms:
             self.validation_ooms += ooms
@@ -160,37 +165,6 @@ class RunHistory:
         return [Event(last.step if last is not None else 0, kind, self.status, self.reason)]
 
 
-@dataclass
-class MetricSoFar:
-    """A metric of a set so far.
-
-    Attributes:
-        better_is_higher: whether higher values are better; ``None`` where nobody says.
-        baseline_name: what its baseline is of; empty where there is none.
-        last: its last value.
-        best: the first of its best values; ``None`` where nobody knows what is better.
-        baseline: what costs nothing, at the same validation as ``best``, or as ``last`` where there is none.
-    """
-
-    better_is_higher: bool | None
-    baseline_name: str
-    last: Value = field(default_factory=lambda: Value(math.nan))
-    best: Value | None = None
-    baseline: float | None = None
-
-    def add(self, value: Value, baseline: float | None) -> None:
-        """Take in the value of a validation."""
-        self.last = value
-        best = best_of([*([self.best] if self.best is not None else []), value], self.better_is_higher)
-        if best is value or self.best is None:
-            self.baseline = baseline
-        self.best = best
-
-    def as_metric(self, dataset: str, name: str) -> Metric:
-        """Return it as a comparison of runs has it."""
-        return Metric(dataset, name, self.better_is_higher, self.last, self.best)
-
-
 MOST_OF_A_KIND = 24
 """Losses, tasks, rates and norms that are kept of a step: of more, the first."""
 
@@ -200,30 +174,12 @@ BASELINE = "baseline"
 FAILURES = ("failed", "killed")
 """Ends of a run that nobody wanted."""
 
-_NO_BASELINE = frozenset({"metrics", "better_is_higher", "peak"})
-
-
-def baseline_of(line: Mapping[str, Any]) -> Mapping[str, float]:
-    """Return what costs nothing, of a validation: its key has the name of what it is, e.g. ``bicubic``."""
-    return next((value for _, value in _baselines(line)), {})
-
-
-def baseline_name(line: Mapping[str, Any]) -> str:
-    """Return what the baseline of a validation is of; empty where there is none."""
-    return next((name for name, _ in _baselines(line)), "")
-
-
-def _baselines(line: Mapping[str, Any]) -> list[tuple[str, Mapping[str, float]]]:
-    return [
-        (key, value) for key, value in line.items() if isinstance(value, Mapping) and value and key not in _NO_BASELINE
-    ]
-
 
 def values_of(record: StepRecord) -> dict[str, float]:
     """Return what the curves show of a step; sizes in bytes, times in seconds."""
     values: dict[str, float] = {}
     if record.losses:
-        values[LOSS] = sum(record.losses.values())
+        values[LOSS] = record.loss
     if len(record.losses) > 1:
         values |= _first(TERM, record.losses)
     values |= _first(TASK, record.task_losses)

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from trainauto.core.words import visible
+from trainauto.core.words import counted, visible
 from trainauto.reporting.dashboard import run_history as names
 from trainauto.reporting.dashboard.blocks import LONGEST_TEXT, Block, chart, line, pairs, points, ratio, section, table
 from trainauto.reporting.dashboard.events import marks_of
@@ -82,12 +82,15 @@ def _metric_table(history: RunHistory) -> list[Block]:
     rows = []
     for (dataset, name), metric in list(history.metrics.items())[:_MOST_ROWS]:
         best = ["-", "-"] if metric.best is None else [f"{metric.best.value:.4f}", str(metric.best.step)]
-        costless = "-" if metric.baseline is None else f"{metric.baseline:.4f}"
-        rows.append([f"{dataset}: {name}", f"{metric.last.value:.4f}", *best, costless])
+        baseline = (metric.best or metric.last).baseline
+        costless = "-" if baseline is None else f"{baseline:.4f}"
+        left_out = history.left_out.get((dataset, name), 0)
+        without = f" (without {counted(left_out, 'image')} of no finite value)" if left_out else ""
+        rows.append([f"{dataset}: {name}{without}", f"{metric.last.value:.4f}", *best, costless])
     named = {metric.baseline_name for metric in history.metrics.values() if metric.baseline_name}
     baselines = named.pop() if len(named) == 1 else BASELINE
-    left_out = len(history.metrics) - len(rows)
-    title = "Validation in figures" + (f"; {left_out} more are in validation.jsonl" if left_out else "")
+    more = len(history.metrics) - len(rows)
+    title = "Validation in figures" + (f"; {more} more are in validation.jsonl" if more else "")
     return table("metrics", title, ["set: metric", "last", "best", "after step", baselines], rows)
 
 

@@ -6,7 +6,16 @@ from dataclasses import asdict, dataclass, field
 from statistics import median
 from typing import Any
 
-from trainauto.core.decisions import GiveUp, KeepPlan, PlanChange, RateFactor, Rollback, Stop, decision_to_dict
+from trainauto.core.decisions import (
+    GiveUp,
+    KeepPlan,
+    MissingSteps,
+    PlanChange,
+    RateFactor,
+    Rollback,
+    Stop,
+    decision_to_dict,
+)
 from trainauto.core.errors import InputError, Problem
 from trainauto.core.json_text import read_lines, to_json
 from trainauto.core.plan import Plan
@@ -96,6 +105,7 @@ class MemoryReport:
         metrics: last and best value of each metric of its validations.
         page: its page; empty where it has none.
         decided: rates, rollbacks and ends that automations have decided, with the step each was reported with.
+        missing: the first and the last of steps that were trained and are not in the log.
     """
 
     run: str
@@ -115,6 +125,7 @@ class MemoryReport:
     metrics: Sequence[Metric] = ()
     page: str = ""
     decided: Sequence[tuple[int, Watched]] = ()
+    missing: Sequence[tuple[int, int]] = ()
 
 
 def memory_report(run: RunDirectory) -> MemoryReport:
@@ -127,9 +138,11 @@ def memory_report(run: RunDirectory) -> MemoryReport:
     run = run.of_steps
     by_plan, shortages = PlanPeaks(), []
     limit_bytes, last = None, _Stretch()
-    steps, course = 0, Course()
+    steps, course, missing = 0, Course(), []
     for record in logged_steps(run):
         steps += 1
+        if course.last is not None and record.step > course.last.step + 1:
+            missing.append((course.last.step + 1, record.step - 1))
         course.add(record)
         by_plan.add(record)
         if record.ooms:
@@ -144,6 +157,7 @@ def memory_report(run: RunDirectory) -> MemoryReport:
     if last.plan is None:
         raise no_steps(run, status, reason)
     decided = list(logged_decisions(run))
+    noted = [(one.first, one.last) for _, one in decided if isinstance(one, MissingSteps)]
     return MemoryReport(
         run=str(run.path),
         status=status,
@@ -162,6 +176,7 @@ def memory_report(run: RunDirectory) -> MemoryReport:
         metrics=metrics_of(read_lines(run.validations)),
         page=str(run.dashboard) if run.dashboard.is_file() else "",
         decided=[(step, decision) for step, decision in decided if isinstance(decision, Watched)],
+        missing=sorted({*missing, *noted}),
     )
 
 

@@ -58,6 +58,7 @@ def _head(report: MemoryReport, width: int) -> list[str]:
         ("run", report.run),
         ("status", end_text(report.status, report.reason)),
         ("steps", f"{report.steps}; plan changes: {len(report.changes)}"),
+        ("missing", _missing(report.missing)),
         ("OOM", ooms or "none"),
         ("limit", size_text(report.limit_bytes) if report.limit_bytes else "none"),
         ("last plan", f"{settled.plan}, since step {settled.since_step} ({counted(settled.steps, 'step')})"),
@@ -68,6 +69,14 @@ def _head(report: MemoryReport, width: int) -> list[str]:
         ("page", report.page),
     ]
     return pairs_lines(pairs, width)
+
+
+def _missing(gaps: Sequence[tuple[int, int]]) -> str:
+    """Say which steps no figure knows of."""
+    if not gaps:
+        return ""
+    listed = ", ".join(str(first) if first == last else f"{first} to {last}" for first, last in gaps)
+    return f"the log lacks steps {listed}: they were trained, and no figure here knows of them"
 
 
 def _metric_text(metric: Metric) -> str:

@@ -15,10 +15,11 @@ KEY = "validations"
 
 @dataclass(frozen=True)
 class Value:
-    """What was measured, and after which step; ``None`` where that is not written."""
+    """What was measured, after which step (``None`` where that is not written), and what costs nothing there."""
 
     value: float
     step: int | None = None
+    baseline: float | None = None
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,10 @@ class Metric:
         name: of the metric.
         better_is_higher: whether higher values are better; ``None`` where the log does not say.
         last: its last value.
-        best: the first of its best values; ``None`` where nobody knows what is better.
+        best: the first of the best values that were measured as the last one was; ``None`` where no value is finite, or
+            nobody knows what is better.
+        baseline_name: what the baseline of its values is of; empty where there is none.
+        measured_by: arguments and samples of the last value, in words; empty where the log does not say.
     """
 
     dataset: str
@@ -38,6 +42,18 @@ class Metric:
     better_is_higher: bool | None
     last: Value
     best: Value | None = None
+    baseline_name: str = ""
+    measured_by: str = ""
+
+    def then(self, later: "Metric") -> "Metric":
+        """Return the metric after what later validations have found.
+
+        Its best belongs to its arguments and samples: where they change, it begins anew.
+        """
+        measured_by = later.measured_by or self.measured_by
+        is_same = not self.measured_by or self.measured_by == measured_by
+        bests = [best for best in (self.best if is_same else None, later.best) if best is not None]
+        return replace(later, best=best_of(bests, later.better_is_higher), measured_by=measured_by)
 
 
 @dataclass
@@ -62,7 +78,15 @@ class ValidationTotals:
             KeyError, TypeError, ValueError, AttributeError: it is something else.
         """
         metrics = [
-            Metric(str(one["dataset"]), str(one["name"]), one["better_is_higher"], _value(one["last"]), _best(one))
+            Metric(
+                str(one["dataset"]),
+                str(one["name"]),
+                one["better_is_higher"],
+                _value(one["last"]),
+                _best(one),
+                str(one.get("baseline_name", "")),  # these two are not in files of earlier versions
+                str(one.get("measured_by", "")),
+            )
             for one in content["metrics"]
         ]
         return cls(
@@ -70,7 +94,7 @@ class ValidationTotals:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Return them for JSON, ``last`` and ``best`` as pairs of a value and a step."""
+        """Return them for JSON, ``last`` and ``best`` as a value, a step, and what costs nothing there."""
         return {
             "out_of_memory": self.ooms,
             "step": self.step,
@@ -79,8 +103,10 @@ class ValidationTotals:
                     "dataset": one.dataset,
                     "name": one.name,
                     "better_is_higher": one.better_is_higher,
-                    "last": [one.last.value, one.last.step],
-                    "best": None if one.best is None else [one.best.value, one.best.step],
+                    "last": list(vars(one.last).values()),
+                    "best": None if one.best is None else list(vars(one.best).values()),
+                    "baseline_name": one.baseline_name,
+                    "measured_by": one.measured_by,
                 }
                 for one in self.found.values()
             ],
@@ -112,9 +138,7 @@ class ValidationTotals:
 
     def _join(self, later: Metric) -> None:
         key = later.dataset, later.name
-        bests = [metric.best for metric in (self.found.get(key), later) if metric is not None]
-        known = [best for best in bests if best is not None]
-        self.found[key] = replace(later, best=best_of(known, later.better_is_higher))
+        self.found[key] = self.found[key].then(later) if key in self.found else later
 
 
 def validations_of(starts: Sequence[Start], logs: Sequence[Mapping[str, Any]]) -> ValidationTotals:
@@ -162,24 +186,40 @@ def metrics_of(lines: Iterable[Mapping[str, Any]]) -> list[Metric]:
 
 def _metrics_in(line: Mapping[str, Any]) -> list[Metric]:
     dataset, higher = str(line.get("dataset", "")), line.get("better_is_higher", {})
-    values = {name: Value(float(value), line.get("step")) for name, value in line.get("metrics", {}).items()}
-    return [
-        Metric(dataset, name, higher.get(name), value, best_of([value], higher.get(name)))
-        for name, value in values.items()
-    ]
+    measured_by, (costless_name, costless) = line.get("measured_by", {}), baseline_of(line)
+    metrics = []
+    for name, number in line.get("metrics", {}).items():
+        value = Value(float(number), line.get("step"), costless.get(name))
+        best = best_of([value], higher.get(name))
+        metrics.append(
+            Metric(dataset, name, higher.get(name), value, best, costless_name, str(measured_by.get(name, "")))
+        )
+    return metrics
+
+
+_NO_BASELINE = frozenset({"metrics", "better_is_higher", "left_out", "measured_by", "peak"})
+
+
+def baseline_of(line: Mapping[str, Any]) -> tuple[str, Mapping[str, float]]:
+    """Return the name of what costs nothing, which is its key in the line of a validation, and its values."""
+    for key, values in line.items():
+        if isinstance(values, Mapping) and values and key not in _NO_BASELINE:
+            return key, {name: float(value) for name, value in values.items()}
+    return "", {}
 
 
 def best_of(values: Iterable[Value], better_is_higher: bool | None) -> Value | None:
-    """Return the first of the best values; ``None`` where all are NaN, or nobody knows what is better."""
-    numbers = [value for value in values if not math.isnan(value.value)]
+    """Return the first of the best finite values; ``None`` where there is none, or nobody knows what is better."""
+    numbers = [value for value in values if math.isfinite(value.value)]
     if better_is_higher is None or not numbers:
         return None
     return (max if better_is_higher else min)(numbers, key=lambda value: value.value)
 
 
 def _value(pair: Sequence[Any]) -> Value:
-    value, step = pair
-    return Value(float(value), None if step is None else int(step))
+    value, step, *rest = pair  # a pair in files of earlier versions
+    baseline = float(rest[0]) if rest and rest[0] is not None else None
+    return Value(float(value), None if step is None else int(step), baseline)
 
 
 def _best(one: Mapping[str, Any]) -> Value | None:

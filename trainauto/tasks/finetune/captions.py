@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from trainauto.core.errors import InputError, Place, Problem
+from trainauto.data.folder_walk import warn_of_links
 from trainauto.tasks.finetune.conversations import ASSISTANT, USER, Conversation, ImagePart, TextPart, Turn, check_turns
 
 PICTURE_SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff")
@@ -44,6 +45,7 @@ def captioned_pictures(folder: Path, prompt: str = "") -> Iterator[Conversation]
 def _beside(folder: Path) -> Iterator[tuple[Path, str, str]]:
     """Yield pictures with the captions in files of the same name."""
     without = []
+    warn_of_links(folder, "pictures")
     for picture in sorted(folder.rglob("*")):
         if picture.suffix.lower() not in PICTURE_SUFFIXES or not picture.is_file():
             continue

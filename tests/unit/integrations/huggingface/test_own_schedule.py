@@ -113,7 +113,7 @@ def test_every_step_has_the_rate_of_its_formula(tmp_path: Path, name: str) -> No
 @pytest.mark.parametrize("name", NAMES)
 def test_a_batch_that_doubles_changes_no_rate_of_a_sample(tmp_path: Path, name: str) -> None:
     """D09 to D12, D14: steps of eight from the middle on have the rates of the fours that begin where they do."""
-    plans = {13: Plan.of(batch_size=8, micro_batches=2)}
+    plans = {13: Plan.of(batch_size=8)}
     options = {"per_device_train_batch_size": 4, **GROWING, "plans": plans}
     whole = train(tmp_path, name, **options, save_strategy="steps", save_steps=14)
     assert whole.done[12] == 12 * STEP

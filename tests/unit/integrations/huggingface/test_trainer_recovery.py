@@ -128,8 +128,54 @@ class Late(Watched):
 
 
 def test_a_failed_attempt_leaves_no_trace_in_statistics(tmp_path: Path) -> None:
-    """BatchNorm has counted as many batches as there were steps."""
+    """BatchNorm has counted as many batches as there were passes that stayed."""
     trainer = watched(tmp_path, Normed(), points(), kind=Late, per_device_train_batch_size=7, num_train_epochs=1)
     trainer.train()
-    assert len(trainer.parts) > trainer.state.global_step
-    assert int(trainer.model.net[1].num_batches_tracked) == trainer.state.global_step
+    assert [len(parts) for parts in trainer.steps()] == [1, 3, 2]
+    assert int(trainer.model.net[1].num_batches_tracked) == 5
+
+
+@pytest.mark.parametrize("options", [{}, {"gradient_accumulation_steps": 2}, {"max_batch_size": 64}])
+def test_steps_keep_their_samples_where_passes_shrink(tmp_path: Path, options: dict[str, Any]) -> None:
+    """As many steps as the stock Trainer takes, of the same samples, with the weights of undisturbed ones."""
+    results = []
+    for kind in (Watched, Tight):
+        net = Regression()
+        size = 8 // options.get("gradient_accumulation_steps", 1)
+        trainer = watched(
+            tmp_path,
+            net,
+            points(40),
+            kind=kind,
+            per_device_train_batch_size=size,
+            num_train_epochs=1,
+            optim="sgd",
+            lr_scheduler_type="constant",
+            **options,
+        )
+        trainer.fails_backward = False
+        trainer.train()
+        lines = [entry for entry in trainer.state.log_history if "loss" in entry]
+        assert [line["step_samples"] for line in lines] == [8] * 5
+        assert trainer.state.global_step == trainer.state.max_steps == 5
+        results.append(weights(net))
+    assert max(len(part["x"]) for _, part in trainer.parts) == 3
+    torch.testing.assert_close(results[0], results[1], rtol=1e-9, atol=1e-9)
+
+
+def test_passes_that_couple_samples_are_as_asked_for_or_a_warning_says_so(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """BatchNorm computes with passes of 4: memory makes no larger ones of them, and smaller ones are told, once."""
+    options: dict[str, Any] = {"per_device_train_batch_size": 4, "gradient_accumulation_steps": 2, "max_batch_size": 64}
+    for most, passes, is_said in ((64, {4}, 0), (3, {2, 3}, 1)):
+        caplog.clear()
+        trainer = watched(tmp_path, Normed(), points(16), kind=Tight, num_train_epochs=1, **options)
+        trainer.most, trainer.fails_backward = most, False
+        trainer.train()
+        assert trainer.memory.running.axes[0].maximum == 4
+        assert {len(part["x"]) for _, part in trainer.parts} == passes
+        assert trainer.state.global_step == 2
+        said = [line for line in caplog.messages if "net.1 (BatchNorm1d) computes with all samples of a pass" in line]
+        assert len(said) == is_said
+        assert all(line.startswith("a pass holds 3 samples in place of 4") for line in said)

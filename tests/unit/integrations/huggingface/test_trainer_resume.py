@@ -14,7 +14,7 @@ from tests.trainers import Watched, rows, tiny_model, watched, weights
 from trainauto.core.errors import CheckpointError, InputError
 from trainauto.core.plan import Plan
 
-PLANS = {3: Plan.of(batch_size=7), 8: Plan.of(batch_size=2)}
+PLANS = {3: Plan.of(batch_size=7), 8: Plan.of(batch_size=4, micro_batches=2)}
 OPTIONS: dict[str, Any] = {"per_device_train_batch_size": 4, "num_train_epochs": 3, "save_strategy": "steps"}
 
 

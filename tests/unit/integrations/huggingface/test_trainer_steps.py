@@ -83,7 +83,7 @@ def test_log_lines_say_samples_plans_and_peaks(tmp_path: Path) -> None:
 def test_parts_weigh_what_they_are(tmp_path: Path, model: Any, dataset: Any) -> None:
     """Means over samples and over labels: a step in uneven parts is the step as a whole (SGD, fp64)."""
     results = []
-    for passes, size in ((1, 5), (3, 2)):
+    for passes in (1, 3):
         net = model().double()
         plans = {0: Plan.of(batch_size=5, micro_batches=passes)}
         trainer = watched(
@@ -92,7 +92,7 @@ def test_parts_weigh_what_they_are(tmp_path: Path, model: Any, dataset: Any) -> 
             dataset(),
             kind=PlannedFromTheStart,
             plans=plans,
-            per_device_train_batch_size=size,
+            per_device_train_batch_size=5,
             optim="sgd",
             num_train_epochs=2,
         )

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.unit.worlds import KIB, MIB, TRACED, a_prior, affine, sizes
 from trainauto.core.plan import BatchShape
 from trainauto.memory.cost.cost_model import CostModel
-from trainauto.memory.cost.ratio_prior import UPPER, RatioPrior
+from trainauto.memory.cost.ratio_prior import RESERVED, UPPER, RatioPrior
 from trainauto.memory.cost.traced_fit import TRACED_TOLERANCE, fit_prior, measured_prior, reserved_prior
 
 
@@ -82,6 +82,27 @@ def test_lumps_are_counted_in_bytes_and_doubted_where_they_are_large() -> None:
 
     assert doubt(2, 32) > 0.2
     assert doubt(16, 256) < 0.01
+
+
+lumps_mib = st.lists(st.integers(0, 32), min_size=len(TRACED), max_size=len(TRACED))
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.floats(10, 33), st.floats(4, 19), lumps_mib, sizes)
+def test_lumps_add_their_bytes_at_most_from_a_network_of_1_kb_to_one_of_10_gb(
+    weights: float, per_unit: float, lumps: list[int], size: tuple[int, int]
+) -> None:
+    """As a share of a tiny step they were the floor of all others: 22.96 GiB where 15 MiB were needed."""
+
+    def live(b: int, x: int) -> float:
+        return affine(b, x, 4 * 2**weights, 2**per_unit)
+
+    taken = {traced: live(*traced) + 2 * MIB * lump for traced, lump in zip(TRACED, lumps, strict=True)}
+    prior = reserved_prior(a_prior(live), taken)
+    seen = BatchShape(samples=size[0], extent=size[1], images=size[0])
+    most = CostModel(prior, RESERVED).predict(seen, UPPER)
+    assert prior.bytes(*size) < most
+    assert most < 1.1 * (prior.bytes(*size) + prior.lumps_bytes) + 1.5 * prior.lumps_bytes + 64 * MIB
 
 
 @pytest.mark.parametrize("pairwise", [0.0, 16.0])

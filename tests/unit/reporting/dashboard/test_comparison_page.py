@@ -19,9 +19,7 @@ def a_run(name: str, batch_size: int, psnr: float, steps: int = 10) -> tuple[Run
         history.step(a_step(step, plan=plan, drawn=plan, shape=shape, losses={"l1": psnr / step}), None)
     history.validation(validation_to_dict(a_validation(5, metrics={"psnr": psnr})))
     options = {"train.lr": psnr}
-    return history, RunFigures(
-        f"experiments/{name}/1", options, "completed", metrics=[m.as_metric(*key) for key, m in history.metrics.items()]
-    )
+    return history, RunFigures(f"experiments/{name}/1", options, "completed", metrics=list(history.metrics.values()))
 
 
 def shown(*batches: int, steps: tuple[int, ...] = (10, 10, 10)) -> dict[str, Any]:

@@ -190,4 +190,4 @@ def test_a_page_that_cannot_be_written_ends_no_run(run: RunDirectory, caplog: py
         reporter.step(a_step(1), (), a_progress(1))
         reporter.end(RunEnd("completed", "done", a_progress(1)))
     assert len(run.records.read_text().splitlines()) == 1
-    assert "Dashboard failed and is left out" in run.log.read_text()
+    assert "Dashboard cannot write: Is a directory" in run.log.read_text()

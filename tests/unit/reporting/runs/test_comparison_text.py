@@ -145,5 +145,8 @@ def test_json_says_the_same_with_whole_values() -> None:
     assert "options" not in found["runs"][0]
     assert found["options"] == {"train.lr": [0.001, 0.002], "train.decay": [None, 0.1]}
     (metric,) = found["metrics"]
-    assert metric["last"] == [{"value": 28.0, "step": 100}, {"value": 29.0, "step": 90}]
+    assert metric["last"] == [
+        {"value": 28.0, "step": 100, "baseline": None},
+        {"value": 29.0, "step": 90, "baseline": None},
+    ]
     assert (metric["best_last"], metric["best_best"], metric["better_is_higher"]) == (["large"], ["small"], True)

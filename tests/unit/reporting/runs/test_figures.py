@@ -58,7 +58,8 @@ def test_a_whole_run(tmp_path: Path) -> None:
     assert figures.training_loss == pytest.approx((0.5 / 3 + 0.5 / 4) / 2)  # the window of steps 3 and 4
     assert (figures.ooms, figures.validation_ooms) == (0, 2)
     assert (figures.memory_bytes, figures.limit_bytes) == (GIB, 4 * GIB)
-    assert figures.metrics == [Metric("val", "psnr", True, Value(28.0, 4), Value(29.0, 2))]
+    last, best = Value(28.0, 4, baseline=28.0), Value(29.0, 2, baseline=28.0)
+    assert figures.metrics == [Metric("val", "psnr", True, last, best, "bicubic")]
 
 
 def test_memory_is_that_of_the_last_plan(tmp_path: Path) -> None:
@@ -119,7 +120,7 @@ def test_starts_of_a_trainer_are_one_run_without_steps_that_were_trained_again(t
     figures = figures_of(output)
     assert (figures.status, figures.steps, figures.samples) == ("completed", 9, 36)
     assert figures.metrics == [
-        Metric("eval", "psnr", True, Value(4.0, 4), Value(4.0, 4)),
+        Metric("eval", "psnr", True, Value(4.0, 4, 28.0), Value(4.0, 4, 28.0), "bicubic"),
         Metric("val", "accuracy T1", True, Value(0.5)),
         Metric("val", "accuracy T2", True, Value(0.25)),
     ]

@@ -120,7 +120,7 @@ def test_a_listing_as_json(experiments: Path) -> None:
     runs = json.loads(as_json(list_runs([experiments])))["runs"]
     (failed,) = [run for run in runs if run["path"] == "experiments/loop/renamed"]
     assert (failed["status"], failed["reason"], failed["samples"], failed["ooms"]) == ("failed", "disk full", 16, 1)
-    assert failed["metrics"][0]["best"] == {"value": 28.0, "step": 2}
+    assert failed["metrics"][0]["best"] == {"value": 28.0, "step": 2, "baseline": None}
     assert "problem" not in failed
     assert sum("problem" in run for run in runs) == 1
 

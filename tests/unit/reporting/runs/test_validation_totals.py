@@ -34,7 +34,7 @@ def trained(run: RunDirectory, first: int, last: int, every: int = 3, end: RunEn
             sink.step(a_step(step), (), a_progress(step))
             for dataset in ("val", "other") if step in SCORES else ():
                 scored = {"metrics": {"psnr": SCORES[step]}, "better_is_higher": {"psnr": dataset == "val"}}
-                sink.validation(a_validation(step, dataset=dataset, ooms=1, **scored), (), ())
+                sink.validation(a_validation(step, dataset=dataset, ooms=1, baseline={}, **scored), (), ())
     for sink in sinks:
         if end is not None:
             sink.end(end)
@@ -149,7 +149,7 @@ def test_totals_are_those_of_all_lines_wherever_they_are_cut(drawn: Sequence[Any
     assert read.ooms == sum(line["ooms"] for line in lines)
     for metric in read.found.values():
         of_set = [one["metrics"].get(metric.name) for one in lines if one["dataset"] == metric.dataset]
-        numbers = [value for value in of_set if value is not None and not math.isnan(value)]
+        numbers = [value for value in of_set if value is not None and math.isfinite(value)]
         if metric.name != "own" and numbers:
             assert metric.best is not None
             assert metric.best.value == (max if HIGHER[metric.name] else min)(numbers)

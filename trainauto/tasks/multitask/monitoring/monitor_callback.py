@@ -110,7 +110,7 @@ def metrics_of(
         timestamp=timestamp,
         task_types=sorted(present),
         batch_size=samples,
-        loss=sum(record.losses.values()),
+        loss=record.loss,
         per_task_loss={task: loss for task, loss in task_losses.items() if task in present},
         learning_rate=next(iter(record.learning_rates.values()), None),
         memory_allocated_mb=peak.allocated / MIB if peak is not None else None,

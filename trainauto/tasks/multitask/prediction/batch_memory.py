@@ -8,13 +8,13 @@ step takes what its highest phase does. Beyond the largest points the outermost 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
-from math import hypot
+from math import hypot, log1p
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from trainauto.memory.cost.ratio_prior import RatioPrior
+from trainauto.memory.cost.ratio_prior import UPPER, RatioPrior, student4
 
 Floats = NDArray[np.float64]
 
@@ -108,7 +108,8 @@ class BatchMemory:
         """Return the scale of what one batch has to itself, as a share of such bytes."""
         constant = self.belief.constant_scale_bytes / (typical_bytes + 4 * self.belief.constant_scale_bytes)
         in_bytes = min(0.05, self.belief.own_bytes / typical_bytes)
-        return max(hypot(self.belief.own, self.belief.local, constant, in_bytes), self.residual / 2)
+        missed = log1p(self.residual) / student4(UPPER)  # at that quantile no more than the trace they lie above most
+        return max(hypot(self.belief.own, self.belief.local, constant, in_bytes), missed)
 
 
 def interpolated(grid: Grid, phases: Mapping[PaddedShape, Mapping[str, float]]) -> tuple[Floats, float]:

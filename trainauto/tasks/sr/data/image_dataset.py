@@ -1,7 +1,9 @@
 """The two image datasets: pairs of folders, and high-quality images alone."""
 
+import hashlib
 import logging
 from abc import abstractmethod
+from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -13,12 +15,14 @@ from trainauto.core.plan import Plan
 from trainauto.core.words import counted
 from trainauto.data.dynamic_dataset import DatasetScan, DynamicDataset, SampleKey, SmallRun
 from trainauto.data.registry import DATASETS
+from trainauto.data.sample_files import Kept, SampleFiles
 from trainauto.tasks.sr.data.decode_check import damaged_among
 from trainauto.tasks.sr.data.geometry import crop_corner_px, flipped, padded_to, shrunk, shrunk_crop, to_tensor
 from trainauto.tasks.sr.data.image_crops import ImageCrops
-from trainauto.tasks.sr.data.image_files import ImageFile, distinct_names, list_images
+from trainauto.tasks.sr.data.image_files import ImageFile, distinct_names, find_images
 from trainauto.tasks.sr.data.image_io import Pixels, read_header, read_image
-from trainauto.tasks.sr.data.pair_sizes import WrongPair, problems_of
+from trainauto.tasks.sr.data.kept_images import Files, files_taken, sample_files_of
+from trainauto.tasks.sr.data.pair_sizes import WrongPair, problems_of, say_cropped
 from trainauto.tasks.sr.data.pairing import AS_NAMED, pair_images
 from trainauto.tasks.sr.data.pixel_cache import PixelCache
 
@@ -43,6 +47,7 @@ class ImageDataset(DynamicDataset):
         use_rot: allow up-down flips and quarter turns.
         cache_dir: folder for decoded pixels; ``None`` decodes on every read.
         decode_all: have :meth:`scan` decode every image, and refuse damaged ones.
+        kept: files that an earlier start of the run had; ``None`` takes those that are there.
     """
 
     small_run = SmallRun("compact", Plan.of(lq_size=32, batch_size=4))
@@ -58,6 +63,7 @@ class ImageDataset(DynamicDataset):
         use_rot: bool = True,
         cache_dir: str | None = None,
         decode_all: bool = False,
+        kept: Kept | None = None,
     ) -> None:
         self.name = name
         self.scale = scale
@@ -65,11 +71,36 @@ class ImageDataset(DynamicDataset):
         self.channels = channels
         self._use_hflip = use_hflip
         self._use_rot = use_rot
-        self._gt = list_images(dataroot_gt, set_name=name, argument="dataroot_gt")
+        samples = self._taken(self._listed_sides(dataroot_gt), kept)
+        self._gt = [files[0] for files in samples]
         self._names = distinct_names(self._gt)
+        self._sample_files = sample_files_of(samples)
         self._decode_all = decode_all
         self._deep: list[tuple[str, int]] = []
+        self._cropped: list[WrongPair] = []
         self._cache = PixelCache(cache_dir, channels) if cache_dir else None
+
+    def _listed_sides(self, dataroot_gt: str | Sequence[str]) -> list[list[ImageFile]]:
+        """Return the high-quality images; and the low-quality ones, where the set has such files."""
+        return [self._found(dataroot_gt, "dataroot_gt")]
+
+    def _found(self, roots: str | Sequence[str], argument: str) -> list[ImageFile]:
+        found = find_images(roots, set_name=self.name, argument=argument)
+        self.not_read = Counter(self.not_read) + found.not_read
+        return found.files
+
+    def _matched(self, sides: Sequence[Sequence[ImageFile]]) -> list[Files]:
+        """Return the files of each sample."""
+        return [(file,) for file in sides[0]]
+
+    def _taken(self, sides: Sequence[Sequence[ImageFile]], kept: Kept | None) -> list[Files]:
+        """Return the files of each sample, and note how they differ from those that a resumed run began with."""
+        samples, self.changes = files_taken(sides, kept, self._matched)
+        return samples
+
+    def sample_files(self) -> SampleFiles:
+        """Return the files of all samples, by name and size."""
+        return self._sample_files
 
     def __len__(self) -> int:
         return len(self._gt)
@@ -88,6 +119,7 @@ class ImageDataset(DynamicDataset):
             sizes_or_problems = list(threads.map(self._look_at, range(len(self))))
         wrong = [item for item in sizes_or_problems if isinstance(item, WrongPair)]
         problems = [item for item in sizes_or_problems if isinstance(item, Problem)]
+        say_cropped(self._cropped, self.scale, len(self), self.name)
         _refuse([*problems_of(wrong, self.scale, len(self), self.name), *problems])
         if self._decode_all:
             _refuse(list(damaged_among([file.path for file in self._files()], self.channels, self.name)))
@@ -96,6 +128,7 @@ class ImageDataset(DynamicDataset):
         sides = [min(height, width) for height, width in sizes]
         smallest = min(range(len(sides)), key=sides.__getitem__)
         self.largest_sample = max(range(len(sizes)), key=lambda index: sizes[index][0] * sizes[index][1])
+        self.digest = hashlib.sha256(repr(list(zip(self._names, sizes, strict=True))).encode()).hexdigest()
         whole_bytes = sum(height * width for height, width in sizes) * self.scale**2 * self.channels
         if self._cache:
             self._cache.check_room(self._decoded_files(sizes), set_name=self.name)
@@ -199,6 +232,8 @@ class PairedImageDataset(ImageDataset):
         dataroot_lq: the same for the low-quality images.
         filename_tmpl: name of a low-quality image made of that of its partner, see
             :func:`~trainauto.tasks.sr.data.pairing.pair_images`.
+        crops_larger: leave out the right and lower edge of a high-quality image that is larger than ``scale`` times its
+            partner, as BasicSR does outside of training; without it, :meth:`scan` refuses such a pair.
         arguments: as for :class:`ImageDataset`.
     """
 
@@ -215,7 +250,10 @@ class PairedImageDataset(ImageDataset):
         cache_dir: str | None = None,
         decode_all: bool = False,
         filename_tmpl: str = AS_NAMED,
+        kept: Kept | None = None,
+        crops_larger: bool = False,
     ) -> None:
+        self._lq_roots, self._template, self._crops_larger = dataroot_lq, filename_tmpl, crops_larger
         super().__init__(
             dataroot_gt,
             scale=scale,
@@ -225,10 +263,19 @@ class PairedImageDataset(ImageDataset):
             use_rot=use_rot,
             cache_dir=cache_dir,
             decode_all=decode_all,
+            kept=kept,
         )
-        lq = list_images(dataroot_lq, set_name=name, argument="dataroot_lq")
-        pairs = pair_images(self._gt, lq, set_name=name, filename_tmpl=filename_tmpl)
-        self._lq = [lq for _, lq in pairs]
+
+    def _listed_sides(self, dataroot_gt: str | Sequence[str]) -> list[list[ImageFile]]:
+        return [*super()._listed_sides(dataroot_gt), self._found(self._lq_roots, "dataroot_lq")]
+
+    def _matched(self, sides: Sequence[Sequence[ImageFile]]) -> list[Files]:
+        return list(pair_images(*sides, set_name=self.name, filename_tmpl=self._template))
+
+    def _taken(self, sides: Sequence[Sequence[ImageFile]], kept: Kept | None) -> list[Files]:
+        samples = super()._taken(sides, kept)
+        self._lq = [files[1] for files in samples]
+        return samples
 
     def __getitem__(self, key: SampleKey) -> dict[str, Tensor]:
         """Make one training sample; see the base class."""
@@ -240,8 +287,10 @@ class PairedImageDataset(ImageDataset):
         return self._sample(lq[top : top + side, left : left + side], gt, key.seed)
 
     def full_sample(self, index: int) -> dict[str, Tensor]:
-        """Return both whole images."""
-        return {"lq": to_tensor(self._read(self._lq[index])), "gt": to_tensor(self._read(self._gt[index]))}
+        """Return both whole images; the high-quality one without an edge beyond its partner's."""
+        lq, gt = self._read(self._lq[index]), self._read(self._gt[index])
+        gt = gt[: lq.shape[0] * self.scale, : lq.shape[1] * self.scale]
+        return {"lq": to_tensor(lq), "gt": to_tensor(gt)}
 
     def _look_at(self, index: int) -> tuple[int, int] | Problem | WrongPair:
         lq_file, gt_file = self._lq[index], self._gt[index]
@@ -250,7 +299,10 @@ class PairedImageDataset(ImageDataset):
         except InputError as error:
             return Problem(f"dataset '{self.name}': {error.problems[0].message}", advice=error.problems[0].advice)
         if gt != (lq[0] * self.scale, lq[1] * self.scale):
-            return WrongPair(gt_file.path, lq_file.path, gt, lq)
+            wrong = WrongPair(gt_file.path, lq_file.path, gt, lq)
+            if not (self._crops_larger and wrong.is_croppable(self.scale)):
+                return wrong
+            self._cropped.append(wrong)
         return lq
 
     def _files(self) -> list[ImageFile]:

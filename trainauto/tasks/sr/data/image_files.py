@@ -1,16 +1,39 @@
 """Which image files a dataset root means, and what they are called."""
 
+import logging
 import os
 import unicodedata
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from PIL import features
+
 from trainauto.core.errors import InputError, Problem
 from trainauto.data.dataset_roots import resolve_root
+from trainauto.data.folder_walk import FoundFile, files_below
 
-IMAGE_SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".webp", ".bmp", ".tif", ".tiff"})
+logger = logging.getLogger(__name__)
+
+SUFFIXES_OF_BEFORE = frozenset({".png", ".jpg", ".jpeg", ".webp", ".bmp", ".tif", ".tiff"})
+"""What versions read that kept no list of a run's files."""
+
+IMAGE_SUFFIXES = (
+    SUFFIXES_OF_BEFORE
+    | {".jfif", ".jpe", ".gif", ".ppm", ".pgm", ".pnm"}
+    | ({".avif"} if features.check("avif") else set())
+    | ({".jp2"} if features.check("jpg_2000") else set())
+)
+"""What the decoders read here: Pillow reads AVIF and JPEG 2000 where it was built so."""
+
+PICTURES_NOT_READ = frozenset(
+    {".avif", ".jp2", ".heic", ".heif", ".jxl", ".psd", ".tga", ".exr", ".hdr", ".svg", ".ico", ".dng", ".raw", ".cr2"}
+    | {".nef", ".arw", ".j2k", ".apng", ".npy", ".pfm", ".dds", ".xcf"}
+)
+"""Suffixes of pictures, of which those in ``IMAGE_SUFFIXES`` are read all the same: others are warned of."""
+
+SHOWN_KINDS = 5
 
 
 @dataclass(frozen=True)
@@ -22,37 +45,95 @@ class ImageFile:
         key: the name it is paired by: its path below its root, without the extension. Letters with accents count as one
             sign (NFC): macOS writes them as two, and copies the same name otherwise than Linux.
         folder: name of the root, or of the folder that a root which is a file lies in.
+        name: its path below its root, with the extension; from the second root on after the root's number.
+        root: number of its root, from 0.
+        real_path: where it is, without links.
+        is_recent: whether versions that kept no list of a run's files passed it over.
     """
 
     path: str
     key: str
     folder: str
+    name: str = ""
+    root: int = 0
+    real_path: str = ""
+    is_recent: bool = False
+
+
+@dataclass(frozen=True)
+class ImageList:
+    """The images under some roots.
+
+    Attributes:
+        files: the images, sorted within each root.
+        not_read: how many other files there are, by suffix in lower case.
+    """
+
+    files: list[ImageFile]
+    not_read: Counter[str]
 
 
 def list_images(roots: str | Sequence[str], *, set_name: str, argument: str = "") -> list[ImageFile]:
+    """Return the images of :func:`find_images` alone."""
+    return find_images(roots, set_name=set_name, argument=argument).files
+
+
+def find_images(roots: str | Sequence[str], *, set_name: str, argument: str = "") -> ImageList:
     """List the images under one or several roots, sorted within each root.
 
-    A root is a folder (searched recursively, hidden files and folders left out), an image file, or
-    ``package:NAME/PATH``, which means PATH inside the installed Python package NAME. Errors blame ``argument``.
+    A root is a folder (searched recursively, links to folders included, hidden files and folders left out), an image
+    file, or ``package:NAME/PATH``, which means PATH inside the installed Python package NAME. Errors blame
+    ``argument``.
 
     Raises:
         InputError: a root does not exist or holds no image; names the set.
     """
     files: list[ImageFile] = []
-    for root in [roots] if isinstance(roots, str) else roots:
+    not_read: Counter[str] = Counter()
+    for number, root in enumerate([roots] if isinstance(roots, str) else roots):
         path = resolve_root(root, IMAGE_SUFFIXES, set_name, argument)
-        images = [_single_image(path)] if path.is_file() else images_below(path)
+        images, others = ([_single_image(path, number)], []) if path.is_file() else _images_and_others(path, number)
         if not images:
             kinds = ", ".join(sorted(IMAGE_SUFFIXES))
-            raise InputError(
-                Problem(
-                    f"dataset '{set_name}': no images in {root}", advice=f"Images end in {kinds}.", argument=argument
-                )
-            )
+            held = f"; it holds {_kinds_in_words(_kinds(others))}" if others else ""
+            message = f"dataset '{set_name}': no images in {root}{held}"
+            raise InputError(Problem(message, advice=f"Images end in {kinds}.", argument=argument))
+        _say_not_read(others, root, set_name)
+        not_read += _kinds(others)
         files.extend(images)
     if not files:
         raise InputError(Problem(f"dataset '{set_name}': the list of roots is empty", argument=argument))
-    return files
+    return ImageList(files, not_read)
+
+
+def _kinds(others: Iterable[Path]) -> Counter[str]:
+    return Counter(path.suffix.lower() or path.name for path in others)
+
+
+def _kinds_in_words(kinds: Counter[str]) -> str:
+    said = [f"{count} {kind}" for kind, count in kinds.most_common(SHOWN_KINDS)]
+    rest = sum(kinds.values()) - sum(count for _, count in kinds.most_common(SHOWN_KINDS))
+    return ", ".join([*said, *([f"{rest} others"] if rest else [])])
+
+
+def _say_not_read(others: Sequence[Path], root: str, set_name: str) -> None:
+    """Name the files of a root that are no images here: as a warning where some are pictures of another kind."""
+    pictures = [path for path in others if path.suffix.lower() in PICTURES_NOT_READ]
+    if pictures:
+        kinds = _kinds_in_words(_kinds(pictures))
+        logger.warning(
+            "dataset '%s': pictures in %s are of kinds that are not read, and left out: %s (%s%s). Save them as PNG.",
+            set_name,
+            root,
+            kinds,
+            pictures[0].name,
+            ", ..." if len(pictures) > 1 else "",
+        )
+
+
+def read_before(files: Iterable[ImageFile]) -> list[ImageFile]:
+    """Return the images that versions read which kept no list of a run's files."""
+    return [file for file in files if not file.is_recent]
 
 
 def distinct_names(files: Sequence[ImageFile]) -> list[str]:
@@ -77,23 +158,47 @@ def distinct_names(files: Sequence[ImageFile]) -> list[str]:
     return names
 
 
-def _single_image(path: Path) -> ImageFile:
-    return ImageFile(_readable(path), _key_of(path.stem), path.resolve().parent.name)
+def _single_image(path: Path, root: int) -> ImageFile:
+    name, folder = f"{_prefix(root)}{path.name}", path.resolve().parent.name
+    return ImageFile(_readable(path), _key_of(path.stem), folder, name, root, os.path.realpath(path))
+
+
+def _prefix(root: int) -> str:
+    return f"{root + 1}:" if root else ""
 
 
 def images_below(folder: Path) -> list[ImageFile]:
-    """Return the images in a folder and its subfolders, sorted, without hidden ones.
+    """Return the images in a folder and its subfolders, sorted, without hidden ones; links to folders are followed.
 
     Raises:
-        InputError: the name of one is not UTF-8.
+        InputError: the name of one is not UTF-8, or a folder cannot be read.
     """
-    images = []
+    return _images_and_others(folder)[0]
+
+
+def others_in_words(folder: Path) -> str:
+    """Say which files in a folder and its subfolders are no images here, with counts; empty where there are none."""
+    others = _images_and_others(folder)[1]
+    return _kinds_in_words(_kinds(others)) if others else ""
+
+
+def _images_and_others(folder: Path, root: int = 0) -> tuple[list[ImageFile], list[Path]]:
+    images, others = [], []
     name = folder.resolve().name  # of `.` too
-    for path in sorted(folder.rglob("*")):
-        relative = path.relative_to(folder)
-        if path.suffix.lower() in IMAGE_SUFFIXES and not any(part.startswith(".") for part in relative.parts):
-            images.append(ImageFile(_readable(path), _key_of(relative.with_suffix("").as_posix()), name))
-    return images
+    above = len(str(folder)) + (0 if str(folder).endswith(os.sep) else 1) if str(folder) != "." else 0
+    for found in files_below(folder):
+        suffix = found.path.suffix.lower()
+        if suffix in IMAGE_SUFFIXES:
+            images.append(_image(found, str(found.path)[above:].replace(os.sep, "/"), suffix, name, root))
+        else:
+            others.append(found.path)
+    return images, others
+
+
+def _image(found: FoundFile, relative: str, suffix: str, folder: str, root: int) -> ImageFile:
+    is_recent = found.through_link or suffix not in SUFFIXES_OF_BEFORE
+    key, name = _key_of(relative[: -len(suffix)]), f"{_prefix(root)}{relative}"
+    return ImageFile(_readable(found.path), key, folder, name, root, found.real_path, is_recent)
 
 
 def _key_of(name: str) -> str:

@@ -25,6 +25,7 @@ Pixels = NDArray[np.uint8]
 warnings.filterwarnings("ignore", category=Image.DecompressionBombWarning)
 
 _TIFF_STARTS = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
+_GIF_START, _AVIF_MARKS = b"GIF8", (b"ftypavif", b"ftypavis")
 
 
 def read_image(path: str, channels: int) -> Pixels:
@@ -50,7 +51,11 @@ def decoded(path: str, channels: int) -> tuple[Pixels, str]:
     flags = (cv2.IMREAD_GRAYSCALE if channels == 1 else cv2.IMREAD_COLOR) | cv2.IMREAD_IGNORE_ORIENTATION
     damage = ""
     try:
-        is_tiff = _is_tiff(path)
+        start = _start_of(path)
+        if start.startswith(_GIF_START) or start[4:] in _AVIF_MARKS:
+            # OpenCV has them in some builds, and turns AVIF whatever it is told.
+            return _decoded_by_pillow(path, channels), ""
+        is_tiff = start.startswith(_TIFF_STARTS)
         # Through memory only where OpenCV cannot open the path itself: it decodes a tenth slower from there. It turns
         # TIFF whatever it is told, and fails to do so on the straight way.
         if (path.isascii() or os.name != "nt") and not is_tiff:
@@ -74,9 +79,26 @@ def decoded(path: str, channels: int) -> tuple[Pixels, str]:
     return np.asarray(pixels, np.uint8), damage
 
 
-def _is_tiff(path: str) -> bool:
+def _decoded_by_pillow(path: str, channels: int) -> Pixels:
+    """Return the first picture of a file, upright.
+
+    Raises:
+        InputError: it cannot be decoded.
+    """
+    try:
+        with Image.open(path) as image:
+            converted = np.asarray(image.convert("RGB"))
+            orientation = orientation_of(image)
+    except (OSError, ValueError, SyntaxError, EOFError) as error:
+        raise InputError(Problem(f"cannot decode image {path}", advice=f"{error}")) from error
+    pixels = converted if channels != 1 else cv2.cvtColor(converted, cv2.COLOR_RGB2GRAY)[:, :, None]
+    return np.asarray(upright(pixels, orientation), np.uint8)
+
+
+def _start_of(path: str) -> bytes:
+    """Return the first bytes of a file: decoders go by them, whatever its name."""
     with Path(path).open("rb") as file:
-        return file.read(4) in _TIFF_STARTS  # decoders go by that, whatever the file's name
+        return file.read(12)
 
 
 def _orientation(path: str) -> int:
@@ -129,7 +151,7 @@ def read_header(path: str) -> Header:
             )
         ) from error
     except UnidentifiedImageError as error:
-        if not _is_tiff(path):
+        if not _start_of(path).startswith(_TIFF_STARTS):
             raise InputError(Problem(f"cannot read image {path}", advice=f"{error}")) from error
         what = f"image {path} is a TIFF of a kind that is not read"
         raise InputError(Problem(what, advice="Save it with 8 or 16 bits.")) from error
@@ -152,7 +174,7 @@ def _bits(path: str, image: Image.Image) -> int:
     if image.format == "PNG":
         with Path(path).open("rb") as file:
             return max(8, file.read(_PNG_BITS + 1)[_PNG_BITS])  # fewer are those of a palette
-    return 8
+    return 16 if image.mode.startswith("I") else 8
 
 
 _TIFF_BITS = 0x0102  # tag BitsPerSample

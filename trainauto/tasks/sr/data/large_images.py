@@ -4,7 +4,7 @@ import mmap
 import os
 import tempfile
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
 
@@ -17,10 +17,13 @@ from trainauto.core.errors import InputError, Problem
 from trainauto.core.files import write_atomically
 from trainauto.core.units import MIB
 from trainauto.tasks.sr.data.exif_orientation import AS_STORED, SIDEWAYS, orientation_of, upright
-from trainauto.tasks.sr.data.image_io import Pixels, image_size_px, read_image
+from trainauto.tasks.sr.data.image_io import Pixels, image_size_px, read_header, read_image
+from trainauto.tasks.sr.data.png_chunks import PNG_END, add_mark, add_profile, fits
 
-PNG_END = b"IEND\xaeB`\x82"
-"""The last bytes of a PNG that is whole."""
+EIGHT_BITS = 8
+
+MAPPED_FROM_BYTES = 8 * MIB
+"""Size of pixels from which on they lie in a file."""
 
 
 @dataclass(frozen=True)
@@ -30,10 +33,12 @@ class Decoded:
     Attributes:
         pixels: (H, W, C), RGB or grey.
         alpha: (H, W); ``None`` where the file has none.
+        profile: the ICC profile that says what colours the pixels are; empty where the file has none.
     """
 
     pixels: Pixels
     alpha: NDArray[np.uint8] | None = None
+    profile: bytes = b""
 
 
 def read_picture(path: str, channels: int) -> Decoded:
@@ -45,11 +50,12 @@ def read_picture(path: str, channels: int) -> Decoded:
     image_size_px(path)
     try:
         with Image.open(path) as image:
+            profile = bytes(image.info.get("icc_profile") or b"")
             if image.mode in ("RGBA", "LA", "PA") or "transparency" in image.info:
-                return _with_alpha(path, image, channels)
+                return replace(_with_alpha(path, image, channels), profile=profile)
     except (OSError, ValueError, SyntaxError) as error:
         raise InputError(Problem(f"cannot read image {path}", advice=f"{error}")) from error
-    return Decoded(read_image(path, channels))
+    return Decoded(read_image(path, channels), profile=profile)
 
 
 def _with_alpha(path: str, image: Image.Image, channels: int) -> Decoded:
@@ -58,10 +64,46 @@ def _with_alpha(path: str, image: Image.Image, channels: int) -> Decoded:
         if orientation in SIDEWAYS:  # Pillow 13 mixes up rows and columns, OpenCV multiplies colours by alpha
             raise InputError(Problem(f"cannot turn {path} upright without harm", advice="Save it upright, or as PNG."))
         image, orientation = ImageOps.exif_transpose(image), AS_STORED  # some versions of Pillow have done so by now
+    if image.format == "PNG" and "transparency" in image.info and read_header(path).bits > EIGHT_BITS:
+        alpha = _alpha_of_key(path, image.info["transparency"])
+        return Decoded(read_image(path, channels), upright(alpha, orientation))
     with_alpha = image.convert("RGBA")
     coloured = np.asarray(with_alpha.convert("L" if channels == 1 else "RGB"))
     pixels = coloured.reshape(*coloured.shape[:2], channels)
     return Decoded(upright(pixels, orientation), upright(np.asarray(with_alpha.getchannel("A")), orientation))
+
+
+def _alpha_of_key(path: str, key: int | tuple[int, ...]) -> NDArray[np.uint8]:
+    """Return the alpha of an image of 16 bits in which one colour is transparent; Pillow compares 8 bits with it."""
+    pixels = cv2.imdecode(np.fromfile(path, np.uint8), cv2.IMREAD_UNCHANGED | cv2.IMREAD_IGNORE_ORIENTATION)
+    if pixels is None:
+        raise InputError(
+            Problem(f"cannot decode image {path}", advice="The file is damaged or no image; remove or replace it.")
+        )
+    is_key = pixels == key if isinstance(key, int) else (pixels[..., 2::-1] == np.array(key)).all(axis=-1)
+    return np.where(is_key, 0, 255).astype(np.uint8)
+
+
+def empty_pixels(folder: Path | None, height: int, width: int, channels: int) -> Pixels:
+    """Return room for an image (H, W, C): in memory, or where it is large in a nameless file, mapped into memory.
+
+    Pages of a file count against no budget, and the system takes them back when it wants to.
+
+    Args:
+        folder: where the file lies; made if missing. ``None`` takes memory, and so does a disk that is full.
+        height: rows.
+        width: columns.
+        channels: of a pixel.
+    """
+    size_bytes = height * width * channels
+    if folder is not None and size_bytes >= MAPPED_FROM_BYTES:
+        with suppress(OSError):
+            folder.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(dir=folder) as file:
+                if hasattr(os, "posix_fallocate"):  # as in ImageWriter
+                    os.posix_fallocate(file.fileno(), 0, size_bytes)
+                return np.asarray(np.memmap(file, np.uint8, "r+", shape=(height, width, channels)))
+    return np.empty((height, width, channels), np.uint8)
 
 
 class ImageWriter:
@@ -115,13 +157,30 @@ class ImageWriter:
             with suppress(OSError):
                 self._map.madvise(mmap.MADV_DONTNEED)
 
-    def save(self, path: Path) -> None:
+    def save(self, path: Path, profile: bytes = b"", mark: str = "") -> None:
         """Write the picture as PNG, whole or not at all. The encoder goes by rows and holds a few of them.
+
+        Args:
+            path: the file.
+            profile: ICC profile of its colours; left out where it is one of other channels (:meth:`holds`).
+            mark: what made it, see :func:`~trainauto.tasks.sr.data.png_chunks.mark_in`.
 
         Raises:
             InputError: it could not be written.
         """
-        write_atomically(path, self._encode)
+
+        def write(temporary: Path) -> None:
+            self._encode(temporary)
+            if self.holds(profile):
+                add_profile(temporary, profile)
+            if mark:
+                add_mark(temporary, mark)
+
+        write_atomically(path, write)
+
+    def holds(self, profile: bytes) -> bool:
+        """Say whether the picture can hold a colour profile: it is one of grey, or of RGB, as its pixels are."""
+        return bool(profile) and fits(profile, self._stored.shape[2])
 
     def _encode(self, temporary: Path) -> None:
         named = temporary.with_name(f"{temporary.name}.png")  # OpenCV tells the format by the name

@@ -1,9 +1,12 @@
 """What is said of pairs whose sizes do not suit the scale: one cause is one block, however many pairs have it."""
 
-from collections.abc import Iterable, Iterator
+import logging
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from trainauto.core.errors import Problem
+
+logger = logging.getLogger(__name__)
 
 SHOWN_PAIRS = 3
 
@@ -36,6 +39,11 @@ class WrongPair:
             return EXCHANGED
         turned = self.gt_px[0] * self.lq_px[0] == self.gt_px[1] * self.lq_px[1]
         return ON_ITS_SIDE if turned and self.gt_px[0] != self.gt_px[1] else OTHERWISE
+
+    def is_croppable(self, scale: int) -> bool:
+        """Say whether the high-quality image has a right or a lower edge too many, and nothing else is wrong."""
+        beyond = [gt - scale * lq for gt, lq in zip(self.gt_px, self.lq_px, strict=True)]
+        return min(beyond) >= 0 and self.cause() == OTHERWISE
 
     def fact(self, scale: int) -> str:
         """Return both sizes, in words."""
@@ -77,3 +85,29 @@ def problems_of(wrong: Iterable[WrongPair], scale: int, pairs: int, set_name: st
 
 def _argument(advice: str) -> str:
     return "dataroot_gt" if advice == EXCHANGED else ""
+
+
+def say_cropped(cropped: Sequence[WrongPair], scale: int, pairs: int, set_name: str) -> None:
+    """Warn of high-quality images whose right or lower edge is left out.
+
+    Args:
+        cropped: their pairs.
+        scale: of the run.
+        pairs: how many there are in all.
+        set_name: for messages.
+    """
+    if cropped:
+        most = max(cropped, key=lambda pair: _beyond_px(pair, scale))
+        logger.warning(
+            "dataset '%s': gt images of %d of %d pairs are larger than scale x lq: their right and lower edges are "
+            "left out, as BasicSR does; the most is %d px. %s",
+            set_name,
+            len(cropped),
+            pairs,
+            _beyond_px(most, scale),
+            most.fact(scale),
+        )
+
+
+def _beyond_px(pair: WrongPair, scale: int) -> int:
+    return max(gt - scale * lq for gt, lq in zip(pair.gt_px, pair.lq_px, strict=True))

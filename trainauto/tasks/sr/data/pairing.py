@@ -22,6 +22,9 @@ def pair_images(
 ) -> list[tuple[ImageFile, ImageFile]]:
     """Pair high- and low-quality images by key, in the order of ``gt``.
 
+    Where several roots have images of the same name, each root of ``gt`` is paired with the root of ``lq`` that stands
+    in the same place.
+
     Args:
         gt: high-quality images.
         lq: low-quality images; without a template their keys may end in the suffix ``x2`` .. ``x9``, as DIV2K's do.
@@ -44,16 +47,44 @@ def pair_images(
     ]
     if problems:
         raise InputError(problems[:10])
-    by_key = {file.key: file for file in lq}
-    if filename_tmpl == AS_NAMED:
-        for file in lq:
-            by_key.setdefault(_without_scale_suffix(file.key), file)
+    if not (_meet_across_roots(gt) or _meet_across_roots(lq)):
+        return _paired(gt, lq, set_name, filename_tmpl)
+    of_gt, of_lq = _by_root(gt), _by_root(lq)
+    if len(of_gt) != len(of_lq):
+        what = f"dataset '{set_name}': several roots have images of the same name, so roots are paired in their order"
+        what += f"; there are {len(of_gt)} of gt and {len(of_lq)} of lq"
+        advice = "Name a root in dataroot_lq for each in dataroot_gt, in the same order."
+        raise InputError(Problem(what, advice=advice, argument="dataroot_lq"))
+    paired = [_paired(*roots, set_name, filename_tmpl) for roots in zip(of_gt, of_lq, strict=True)]
+    return [pair for pairs in paired for pair in pairs]
+
+
+def _meet_across_roots(files: Sequence[ImageFile]) -> bool:
+    return len({file.key for file in files}) < len(files)
+
+
+def _by_root(files: Sequence[ImageFile]) -> list[list[ImageFile]]:
+    roots: dict[int, list[ImageFile]] = {}
+    for file in files:
+        roots.setdefault(file.root, []).append(file)
+    return list(roots.values())
+
+
+def _paired(
+    gt: Sequence[ImageFile], lq: Sequence[ImageFile], set_name: str, filename_tmpl: str
+) -> list[tuple[ImageFile, ImageFile]]:
+    """Return the pairs of images whose keys are told apart.
+
+    Raises:
+        InputError: an image has no partner.
+    """
     wanted = [_filled_in(filename_tmpl, file.key) for file in gt]
-    pairs = [(file, by_key[key]) for file, key in zip(gt, wanted, strict=True) if key in by_key]
+    partners = _partners(wanted, lq, may_have_suffix=filename_tmpl == AS_NAMED)
+    pairs = [(file, partners[key]) for file, key in zip(gt, wanted, strict=True) if key in partners]
     if len(pairs) == len(gt) == len(lq):
         return pairs
     used = {file.path for _, file in pairs}
-    lone_gt = [(file, key) for file, key in zip(gt, wanted, strict=True) if key not in by_key]
+    lone_gt = [(file, key) for file, key in zip(gt, wanted, strict=True) if key not in partners]
     lone_lq = [(file, file.key) for file in lq if file.path not in used]
     counts = f"dataset '{set_name}': {len(gt)} gt and {len(lq)} lq images, of which {len(pairs)} make pairs"
     advice = "Pairs have the same path below their roots, without the extension."
@@ -64,6 +95,26 @@ def pair_images(
     problems = [Problem(counts, advice=advice)]
     problems += _unpaired(lone_gt, "gt", lq, set_name) + _unpaired(lone_lq, "lq", gt, set_name)
     raise InputError(problems)
+
+
+def _partners(wanted: Sequence[str], lq: Sequence[ImageFile], *, may_have_suffix: bool) -> dict[str, ImageFile]:
+    """Return the low-quality image of each key, none of them for two.
+
+    An image of just the name goes first, and a suffix is left out of the names of others. Where that leaves images
+    without a partner, all names are tried without their suffix: ``a`` and ``ax4`` have the partners ``ax4`` and
+    ``ax4x4``.
+    """
+    exact = {file.key: file for file in lq}
+    keys = set(wanted)
+    found = {key: exact[key] for key in wanted if key in exact}
+    if not may_have_suffix:
+        return found
+    plain: dict[str, ImageFile] = {}
+    for file in lq:
+        plain.setdefault(_without_scale_suffix(file.key), file)
+    by_suffix = {key: plain[key] for key in wanted if key in plain}
+    mixed = {**{key: file for key, file in by_suffix.items() if file.key not in keys}, **found}
+    return by_suffix if len(by_suffix) == len(keys) == len(lq) > len(mixed) else mixed
 
 
 def _unpaired(
@@ -124,11 +175,11 @@ def _without_scale_suffix(key: str) -> str:
 
 
 def _repeated(files: Iterable[ImageFile]) -> list[tuple[str, list[str]]]:
-    """Return keys that several images have, with the paths of these."""
+    """Return keys that several images of a root have, with the paths of these."""
     files = list(files)
-    counts = Counter(file.key for file in files)
-    repeated = [key for key, count in counts.items() if count > 1]
-    return [(key, [file.path for file in files if file.key == key]) for key in repeated[:10]]
+    counts = Counter((file.root, file.key) for file in files)
+    repeated = [place for place, count in counts.items() if count > 1]
+    return [(place[1], [file.path for file in files if (file.root, file.key) == place]) for place in repeated[:10]]
 
 
 def _two_forms(paths: Sequence[str]) -> str:

@@ -65,6 +65,7 @@ def measure(
             device,
             folder / dataset.name if val.save_img else None,
             by_step=False,
+            scratch=folder,
         )
         result = validator.run(_enlarging(network), step)
         if result is not None:

@@ -13,7 +13,9 @@ from trainauto.builders.load_plugins import load_plugins
 from trainauto.builders.model import build_network, channels_of
 from trainauto.builders.pretrained import mismatch, modern_weights, without_a_network
 from trainauto.core.errors import InputError, Place, Problem, nearest
+from trainauto.core.json_text import read_object
 from trainauto.engine.checkpoint import Checkpoints
+from trainauto.models.usable_weights import check_values
 from trainauto.models.weights import WeightDifferences, load_same, load_weights
 from trainauto.models.weights_file import FileWeights
 from trainauto.options.load import LoadedOptions, load_options, super_resolution_only
@@ -48,6 +50,7 @@ class LoadedNetwork:
         is_average: whether they are a moving average; outside of a run as far as names say so.
         loaded: the options it was built from.
         step: the step its weights are of; ``None`` outside of a run.
+        run: the folder of its run; ``None`` outside of one.
     """
 
     network: nn.Module
@@ -58,6 +61,14 @@ class LoadedNetwork:
     is_average: bool
     loaded: LoadedOptions
     step: int | None = None
+    run: Path | None = None
+
+    @property
+    def origin(self) -> str:
+        """The run its weights are of, their step, and whether they are averages, in words; begins with a comma."""
+        run = f", run {self.run.name}" if self.run is not None else ""
+        step = f", step {self.step}" if self.step is not None else ""
+        return f"{run}{step}{', averaged weights' if self.is_average else ''}"
 
 
 def load_network(run: Path, checkpoint: str, device: torch.device) -> LoadedNetwork:
@@ -76,11 +87,13 @@ def load_network(run: Path, checkpoint: str, device: torch.device) -> LoadedNetw
     if directory.given.is_file():  # before its checkpoints are looked for: those of other tasks lie elsewhere
         super_resolution_only(load_options(directory.given), "this command", _MODELS_ELSEWHERE)
     step, folder = _chosen(directory, checkpoint)
+    _note_unfinished(run, directory, step)
     loaded = _options_at(directory, step)
     network = _bare_network(loaded)
     file = folder / (AVERAGES if (folder / AVERAGES).is_file() else WEIGHTS)
     load_weights(network, file)
-    return _ready(network, loaded, loaded.options.name, file, device, is_average=file.name == AVERAGES, step=step)
+    ready = _ready(network, loaded, loaded.options.name, file, device, is_average=file.name == AVERAGES)
+    return replace(ready, step=step, run=directory.path)
 
 
 def network_from_weights(loaded: LoadedOptions, weights: Path, key: str | None, device: torch.device) -> LoadedNetwork:
@@ -128,6 +141,7 @@ def network_from_weights_alone(weights: Path, key: str | None, device: torch.dev
     options = Options.model_construct(name=file.stem, scale=recognised.scale, network_g=chosen)
     loaded = LoadedOptions(options, Places(Place(str(file))), file, {})
     network = build_network(loaded, pretrained=False)
+    check_values(file, found.tensors, network.state_dict())
     load_same(network, found.tensors)
     if recognised.unsure:
         logger.warning("%s: taken for %s; %s", file, recognised.in_words(), recognised.unsure)
@@ -151,10 +165,25 @@ def _ready(
     device: torch.device,
     *,
     is_average: bool,
-    step: int | None = None,
 ) -> LoadedNetwork:
     network = network.to(device).eval().requires_grad_(requires_grad=False)
-    return LoadedNetwork(network, loaded.options.scale, channels_of(network), name, file, is_average, loaded, step)
+    return LoadedNetwork(network, loaded.options.scale, channels_of(network), name, file, is_average, loaded)
+
+
+def _note_unfinished(named: Path, run: RunDirectory, step: int) -> None:
+    """Warn where an experiment is named whose newest run did not come to its end, and an earlier one did."""
+    is_named_itself = (Path.cwd() / named).name == run.path.name  # and not by a link
+    if is_named_itself or _is_complete(run):
+        return
+    others = sorted(run.path.parent.iterdir(), reverse=True)
+    complete = next((path for path in others if not path.is_symlink() and _is_complete(RunDirectory(path))), None)
+    if complete is not None:
+        words = "%s is the newest run of %s and did not come to its end: its step %d is used. %s did: name it instead"
+        logger.warning(words, run.path.name, named, step, complete)
+
+
+def _is_complete(run: RunDirectory) -> bool:
+    return read_object(run.log_object).get("status") == "completed"
 
 
 def _chosen(directory: RunDirectory, choice: str) -> tuple[int, Path]:

@@ -1,5 +1,6 @@
 """What every loss here has in common: a weight, float32, and a mean over the micro-batch."""
 
+from math import isfinite
 from typing import Literal
 
 import torch
@@ -7,6 +8,17 @@ from torch import Tensor, nn
 
 Terms = dict[str, Tensor]
 """Parts of a loss by name, each a scalar."""
+
+
+def checked_weight(loss_weight: float) -> float:
+    """Return a factor of a loss.
+
+    Raises:
+        ValueError: it is negative, so that the loss would rise without a bound, or no finite number.
+    """
+    if not (isfinite(loss_weight) and loss_weight >= 0):
+        raise ValueError(f"loss_weight must be a finite number, 0 or more, got {loss_weight}")
+    return loss_weight
 
 
 class WeightedLoss(nn.Module):
@@ -27,7 +39,7 @@ class WeightedLoss(nn.Module):
         reduction: only ``mean``, the key that option files of BasicSR carry; any other would break the above.
 
     Raises:
-        ValueError: another reduction is asked for.
+        ValueError: another reduction is asked for, or a weight that would have the loss rise.
     """
 
     couples_samples: bool = False
@@ -41,7 +53,7 @@ class WeightedLoss(nn.Module):
                 f"{type(self).__name__}: reduction must be 'mean', not '{reduction}': a batch is trained in pieces of "
                 "any size, and only means can be put together again"
             )
-        self.loss_weight = loss_weight
+        self.loss_weight = checked_weight(loss_weight)
 
     def forward(self, prediction: Tensor, target: Tensor, *further: Tensor) -> Tensor | Terms:
         """Return the weighted loss, or its weighted parts.

@@ -6,6 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from trainauto.tasks.sr.losses.base import checked_weight
 from trainauto.tasks.sr.losses.registry import LOSSES
 
 GanType = Literal["vanilla", "lsgan", "hinge", "wgan", "wgan_softplus"]
@@ -34,7 +35,7 @@ class GANLoss(nn.Module):
         loss_weight: factor of the generator's term; the discriminator's terms have none.
 
     Raises:
-        ValueError: another type, or labels for a type that has none.
+        ValueError: another type, labels for a type that has none, or a weight that is negative or no finite number.
     """
 
     def __init__(
@@ -52,7 +53,7 @@ class GANLoss(nn.Module):
         self.gan_type: str = gan_type
         self.real_label_val = real_label_val
         self.fake_label_val = fake_label_val
-        self.loss_weight = loss_weight
+        self.loss_weight = checked_weight(loss_weight)
 
     def forward(self, prediction: Tensor, target_is_real: bool, is_disc: bool = False) -> Tensor:
         """Return the loss of judgements, a scalar; the parameters are called as in BasicSR.

@@ -18,7 +18,8 @@ from trainauto.engine.run_errors import RankAbortedError
 from trainauto.engine.signals import StopSignals
 from trainauto.models.base_model import BaseModel
 from trainauto.tasks.sr.models.tiles import Enlarge
-from trainauto.tasks.sr.models.validation import ImageResult, LocalValidation, StopHeard, ValidationGroup, Validator
+from trainauto.tasks.sr.models.validation import NoRoomBesideTilesError, Validator
+from trainauto.tasks.sr.models.validation_group import ImageResult, LocalValidation, StopHeard, ValidationGroup
 
 PICTURES = ("output", "bicubic", "reference")
 
@@ -69,8 +70,10 @@ class RunValidator(Validator):
             "under val"
         )
 
-    def if_too_large(self, *, is_sharded: bool) -> tuple[str, str]:
+    def if_too_large(self, error: BaseException, *, is_sharded: bool) -> tuple[str, str]:
         """Return how far it was tried when validation ran out of memory, and what to do."""
+        if isinstance(error, NoRoomBesideTilesError):
+            return f"memory ran out {error}, beside the network", "Take smaller validation images"
         if is_sharded:
             return "and with fully_shard tiles do not shrink by themselves", "Set val: tile_size"
         return "not even in the smallest tiles", "Take smaller validation images, a smaller tile_overlap"

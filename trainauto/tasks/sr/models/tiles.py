@@ -105,7 +105,7 @@ class TiledEnlarger:
             torch.OutOfMemoryError: (or its CPU twin) not even the smallest tile fits.
         """
         height, width = lq.shape[-2:]
-        result = self._canvas(lq)
+        result = torch.empty(1, lq.shape[1], height * self.scale, width * self.scale)
         everything = Box(0, height, 0, width)
 
         def keep(box: Box, enlarged: Tensor) -> None:
@@ -114,26 +114,35 @@ class TiledEnlarger:
         self.run(enlarge, (height, width), lambda box: box.of(lq), keep)
         return result
 
-    def smallest_fits(self, enlarge: Enlarge, lq: Tensor, limited: Limited = nullcontext) -> bool:
+    def smallest_fits(
+        self,
+        enlarge: Enlarge,
+        size: tuple[int, int],
+        read: Read,
+        make_canvas: Callable[[], object],
+        limited: Limited = nullcontext,
+    ) -> bool:
         """Say whether the smallest tile that running out of memory would end at fits beside the enlarged image.
 
         Args:
             enlarge: the network, or what is made of it.
-            lq: the image (1, C, h, w), on the device.
+            size: height and width of the image.
+            read: gives parts of the image.
+            make_canvas: takes the memory of the enlarged image, which is held as long as what it returns.
             limited: puts the limit in force that is asked about. The tile is run without it before, so that the code of
                 its kernels is there: oneDNN that gets no memory for code makes no kernels any more in this process.
         """
-        height, width = size = int(lq.shape[-2]), int(lq.shape[-1])
+        height, width = size
         smallest, multiple = self.smallest_tile(size), self.requirements.multiple
         # In the middle, where it sees something on all sides.
         top = max(0, height - smallest.height) // 2 // multiple * multiple
         left = max(0, width - smallest.width) // 2 // multiple * multiple
         box = Box(top, top + smallest.height, left, left + smallest.width)
         try:
-            self.enlarged(enlarge, box, size, lambda seen: seen.of(lq))
+            self.enlarged(enlarge, box, size, read)
             with limited():
-                canvas = self._canvas(lq)
-                self.enlarged(enlarge, box, size, lambda seen: seen.of(lq))
+                canvas = make_canvas()
+                self.enlarged(enlarge, box, size, read)
                 del canvas
         except (RuntimeError, MemoryError) as error:
             if not is_out_of_memory(error):
@@ -156,10 +165,6 @@ class TiledEnlarger:
                 self.tile_px = -(-max(box.height, box.width) // 2)
         finally:
             self.tile_px = tile_px
-
-    def _canvas(self, lq: Tensor) -> Tensor:
-        height, width = lq.shape[-2:]
-        return torch.empty(1, lq.shape[1], height * self.scale, width * self.scale)
 
     def run(self, enlarge: Enlarge, size: tuple[int, int], read: Read, keep: Keep) -> None:
         """Enlarge an image part by part, rows of tiles from the top; nothing is held but the tile under way.

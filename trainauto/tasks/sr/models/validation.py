@@ -1,11 +1,12 @@
 """Validation of one set: enlarge every image, measure it, keep the pictures."""
 
+import inspect
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import cv2
 import torch
@@ -13,91 +14,41 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from trainauto.core.files import place_below, write_atomically
+from trainauto.core.mean_scores import mean_scores
 from trainauto.core.process import Limited, without_memory_limit
 from trainauto.core.records import ImageScore, ValidationRecord
 from trainauto.core.run_events import ImageArray, Picture
+from trainauto.core.words import counted
 from trainauto.data.dynamic_dataset import DynamicDataset
-from trainauto.tasks.sr.models.tiles import Enlarge, TiledEnlarger
+from trainauto.memory.monitor.oom import is_out_of_memory
+from trainauto.tasks.sr.data.large_images import empty_pixels
+from trainauto.tasks.sr.models.tiles import Box, Enlarge, Read, TiledEnlarger
+from trainauto.tasks.sr.models.validation_group import ImageResult, LocalValidation, StopHeard, ValidationGroup
 
 Metric = Callable[[ImageArray, ImageArray], float]
 
 SHOWN_PICTURES = 4
+_DIGEST_SIGNS = 12
+"""Of the digest of a set's names and sizes that are written beside its metrics."""
 
 
-@dataclass(frozen=True)
-class ImageResult:
-    """An image that was enlarged and measured.
+class NoRoomBesideTilesError(MemoryError):
+    """Memory ran out in a validation while no tile was under way; says when."""
 
-    Attributes:
-        score: its metrics.
-        output: what the network made; ``None`` where nobody wants to see it.
-        bicubic: plain enlargement of the input, where the image is to be shown.
-        reference: what it should have been, where the image is to be shown.
-        ooms: times memory ran out on the way, so that tiles shrank.
+
+@contextmanager
+def naming_shortage(when: str) -> Iterator[None]:
+    """Have a lack of memory say that it is none of tiles, which smaller ones would not cure.
+
+    Raises:
+        NoRoomBesideTilesError: memory ran out.
     """
-
-    score: ImageScore
-    output: ImageArray | None = None
-    bicubic: ImageArray | None = None
-    reference: ImageArray | None = None
-    ooms: int = 0
-
-
-class StopHeard(BaseException):
-    """A stop was asked for while an image was under way. Like Ctrl-C it is no error that other code may swallow."""
-
-
-class ValidationGroup(Protocol):
-    """Who validates a set together: each takes every ``count``-th image.
-
-    Attributes:
-        rank: number of this process.
-        count: how many there are.
-    """
-
-    rank: int
-    count: int
-
-    def stop(self) -> bool:
-        """Whether to give up; asked before each round of images, and the same for all."""
-
-    def heeding(self, enlarge: Enlarge) -> AbstractContextManager[Enlarge]:
-        """Yield the network for one image; a stop that comes meanwhile raises :class:`StopHeard`."""
-
-    def leave(self) -> None:
-        """Tell the others that this one has left its image for a stop; comes in place of :meth:`meet`."""
-
-    def meet(self, mine: ImageResult | None) -> list[ImageResult] | None:
-        """Return what all have judged in this round, in their order; ``None`` if any has left.
-
-        Args:
-            mine: what this one has judged; ``None`` is nothing.
-        """
-
-
-class LocalValidation:
-    """A process that validates all images itself; ``stop`` is asked before each."""
-
-    rank = 0
-    count = 1
-
-    def __init__(self, stop: Callable[[], bool] = lambda: False) -> None:
-        self._stop = stop
-
-    def stop(self) -> bool:
-        """Whether to give up."""
-        return self._stop()
-
-    def heeding(self, enlarge: Enlarge) -> AbstractContextManager[Enlarge]:
-        """Yield the network; nothing is heard within an image."""
-        return nullcontext(enlarge)
-
-    def leave(self) -> None:
-        """There are no others."""
-
-    def meet(self, mine: ImageResult | None) -> list[ImageResult]:
-        """Return what was judged."""
-        return [mine] if mine is not None else []
+    try:
+        yield
+    except (RuntimeError, MemoryError) as error:
+        if not is_out_of_memory(error):
+            raise
+        raise NoRoomBesideTilesError(when) from error
 
 
 class Validator:
@@ -113,6 +64,10 @@ class Validator:
         device: where the network runs.
         pictures: folder for enlarged images; ``None`` keeps none.
         by_step: keep the picture of every step; otherwise the last one, under the name of the image.
+        scratch: folder for the pixels of large images while they are measured; ``None`` holds them in memory.
+
+    Attributes:
+        is_rehearsal: only the largest image is validated, to see that it can be.
     """
 
     def __init__(
@@ -125,8 +80,11 @@ class Validator:
         pictures: Path | None = None,
         *,
         by_step: bool = True,
+        scratch: Path | None = None,
     ) -> None:
         self.dataset = dataset
+        self.is_rehearsal = False
+        self._scratch = scratch
         self._metrics = dict(metrics)
         self._better_is_higher = dict(better_is_higher)
         self._enlarger = enlarger
@@ -134,6 +92,8 @@ class Validator:
         self._pictures = pictures
         self._by_step = by_step
         self._bicubic: dict[int, Mapping[str, float]] = {}
+        samples = f"{counted(len(dataset), 'image')} {dataset.digest[:_DIGEST_SIGNS]}".rstrip()
+        self._measured_by = {name: f"{_in_words(metric)} on {samples}" for name, metric in metrics.items()}
 
     def run_model(
         self, model: Any, step: int, group: ValidationGroup | None = None
@@ -158,10 +118,11 @@ class Validator:
         scores: list[ImageScore] = []
         shown: list[Picture] = []
         ooms = 0
-        for first in range(0, len(self.dataset), judges.count):
+        indices = self._indices
+        for first in range(0, len(indices), judges.count):
             if judges.stop():
                 return None
-            together = self._round(enlarge, first, judges, limited)
+            together = self._round(enlarge, indices[first : first + judges.count], judges, limited)
             if together is None:
                 return None
             for judged in together:
@@ -173,28 +134,36 @@ class Validator:
                     _write_picture(self._file(self._pictures, judged.score.name, step), judged.output)
                 if len(shown) < SHOWN_PICTURES:
                     shown.append(Picture(judged.score.name, judged.output, judged.bicubic, judged.reference))
+        metrics, baseline, left_out = mean_scores(scores)
         record = ValidationRecord(
             step=step,
             dataset=self.dataset.name,
-            metrics=_means([score.metrics for score in scores]),
-            baseline=_means([score.baseline for score in scores]),
+            metrics=metrics,
+            baseline=baseline,
             scores=tuple(scores),
             seconds=time.perf_counter() - start,
             tile_px=self._enlarger.tile_px,
             better_is_higher=self._better_is_higher,
             ooms=ooms,
+            left_out=left_out,
+            measured_by=self._measured_by,
         )
         return record, shown
 
+    @property
+    def _indices(self) -> Sequence[int]:
+        """The images to validate on."""
+        return [self.dataset.largest_sample] if self.is_rehearsal else range(len(self.dataset))
+
     def _round(
-        self, enlarge: Enlarge, first: int, judges: ValidationGroup, limited: Limited
+        self, enlarge: Enlarge, indices: Sequence[int], judges: ValidationGroup, limited: Limited
     ) -> list[ImageResult] | None:
         """Judge one image, and return what all have judged meanwhile; ``None`` if any has heard of a stop."""
-        index, mine = first + judges.rank, None
+        mine = None
         try:
-            if index < len(self.dataset):
+            if judges.rank < len(indices):
                 with judges.heeding(enlarge) as heeded:
-                    mine = self._judged(heeded, index, limited)
+                    mine = self._judged(heeded, indices[judges.rank], limited)
         except StopHeard:
             judges.leave()
             return None
@@ -217,9 +186,9 @@ class Validator:
         Raises:
             InputError: the image cannot be read.
         """
-        sample = self.dataset.full_sample(self.dataset.largest_sample)
-        lq, reference = sample["lq"][None].float() / 255, _to_pixels(sample["gt"])
-        fits = self._enlarger.smallest_fits(enlarge, lq.to(self._device), limited)
+        lq, reference = self._images(self.dataset.largest_sample)
+        size, read = _size_of(lq), self._reader(lq)
+        fits = self._enlarger.smallest_fits(enlarge, size, read, lambda: self._canvas(lq), limited)
         del reference
         return fits
 
@@ -230,36 +199,81 @@ class Validator:
             metric(image, image)
 
     def _judged(self, enlarge: Enlarge, index: int, limited: Limited) -> ImageResult:
-        sample = self.dataset.full_sample(index)
-        lq = sample["lq"][None].float() / 255
-        reference = _to_pixels(sample["gt"])
+        name = self.dataset.sample_key(index)
+        with naming_shortage(f"while {name} was read"):
+            lq, reference = self._images(index)
         ooms_before = self._enlarger.ooms
         with limited():
-            enlarged = self._enlarger(enlarge, lq.to(self._device))
-        output = _to_pixels(enlarged[0] * 255)
+            output = self._enlarged(enlarge, lq)
         is_shown = index < SHOWN_PICTURES
         bicubic = None
-        if index not in self._bicubic or is_shown:
-            size = reference.shape[:2]
-            bicubic = _to_pixels(F.interpolate(lq, size, mode="bicubic", antialias=True, align_corners=False)[0] * 255)
-            self._bicubic.setdefault(index, self._measured(bicubic, reference))
-        score = ImageScore(self.dataset.sample_key(index), self._measured(output, reference), self._bicubic[index])
+        with naming_shortage(f"while {name} was measured"):
+            if index not in self._bicubic or is_shown:
+                bicubic = _bicubic(lq, reference.shape[:2])
+                self._bicubic.setdefault(index, self._measured(bicubic, reference))
+            score = ImageScore(name, self._measured(output, reference), self._bicubic[index])
         ooms = self._enlarger.ooms - ooms_before
         if is_shown:
             return ImageResult(score, output, bicubic, reference, ooms=ooms)
         return ImageResult(score, output if self._pictures is not None else None, ooms=ooms)
 
+    def _images(self, index: int) -> tuple[Tensor, ImageArray]:
+        """Return a sample: its input (1, C, h, w) of 8 bits, and the pixels of its reference."""
+        sample = self.dataset.full_sample(index)
+        pixels = _to_pixels(sample["gt"])
+        reference = empty_pixels(self._scratch, *pixels.shape)
+        reference[...] = pixels
+        return sample["lq"][None], reference
+
+    def _enlarged(self, enlarge: Enlarge, lq: Tensor) -> ImageArray:
+        """Return the pixels that the network makes of an input."""
+        canvas, (height, width) = self._canvas(lq), _size_of(lq)
+        everything, scale = Box(0, height, 0, width), self._enlarger.scale
+
+        def keep(box: Box, enlarged: Tensor) -> None:
+            place = box.within(everything, scale)
+            canvas[place.top : place.bottom, place.left : place.right] = _to_pixels(enlarged[0] * 255)
+
+        self._enlarger.run(enlarge, (height, width), self._reader(lq), keep)
+        return canvas
+
+    def _canvas(self, lq: Tensor) -> ImageArray:
+        (height, width), scale = _size_of(lq), self._enlarger.scale
+        return empty_pixels(self._scratch, height * scale, width * scale, lq.shape[1])
+
+    def _reader(self, lq: Tensor) -> Read:
+        return lambda box: (box.of(lq).float() / 255).to(self._device)
+
     def _measured(self, image: ImageArray, reference: ImageArray) -> dict[str, float]:
         return {name: metric(image, reference) for name, metric in self._metrics.items()}
 
 
-def _means(measured: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    return {name: sum(scores[name] for scores in measured) / len(measured) for name in measured[0]} if measured else {}
+def _in_words(metric: Metric) -> str:
+    """Return the name of a metric with all of its arguments, those at their defaults included."""
+    function = metric.func if isinstance(metric, partial) else metric
+    name = getattr(function, "__name__", type(function).__name__)
+    with suppress(ValueError, TypeError):  # of a function that does not say what it takes
+        parameters = inspect.signature(metric).parameters.values()
+        given = [f"{one.name}={one.default}" for one in parameters if one.default is not one.empty]
+        return f"{name}({', '.join(given)})"
+    return name
+
+
+def _bicubic(lq: Tensor, size: tuple[int, ...]) -> ImageArray:
+    """Return the pixels of plain enlargement of an input (1, C, h, w) of 8 bits."""
+    image = lq.float() / 255
+    return _to_pixels(F.interpolate(image, size, mode="bicubic", antialias=True, align_corners=False)[0] * 255)
+
+
+def _size_of(lq: Tensor) -> tuple[int, int]:
+    return int(lq.shape[-2]), int(lq.shape[-1])
 
 
 def _to_pixels(image: Tensor) -> ImageArray:
     """Return an image (C, H, W) in 0..255 as rounded (H, W, C) pixels."""
-    pixels: ImageArray = image.float().round().clamp(0, 255).to(torch.uint8).permute(1, 2, 0).contiguous().numpy()
+    if image.dtype != torch.uint8:
+        image = image.float().round().clamp_(0, 255).to(torch.uint8)
+    pixels: ImageArray = image.permute(1, 2, 0).cpu().numpy()
     return pixels
 
 

@@ -11,7 +11,7 @@ from trainauto.core.errors import InputError, Problem
 from trainauto.core.plan import TOKENS, Axis, Plan
 from trainauto.core.sharding import SampleSharding
 from trainauto.data.batcher import Batcher
-from trainauto.data.dynamic_dataset import DatasetScan, DynamicDataset, SampleKey
+from trainauto.data.dynamic_dataset import ACCEPT, DatasetScan, DynamicDataset, SampleKey
 from trainauto.data.packed_stream import PackedDraws, PackedStream
 from trainauto.data.packing import IntArray, SampleSizes, TokenCost
 from trainauto.data.sampler import ShuffledStream
@@ -35,8 +35,9 @@ class TextDataset(DynamicDataset):
 
     knows_largest = True
     if_changed = (
-        "Restore the texts, and how they are cut (max_length, too_long, split, tokenizer); or leave --auto_resume out: "
-        "a run of its own begins, from these weights with model.pretrained."
+        "Restore the texts, and how they are cut (max_length, too_long, split, tokenizer); "
+        f"{ACCEPT} takes them as they are, and begins an epoch; or leave --auto_resume out: a run of its own begins, "
+        "from these weights with model.pretrained."
     )
     workload: TokenSamples
     bounding_option = f"max_{TOKENS}"

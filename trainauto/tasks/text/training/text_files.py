@@ -8,6 +8,7 @@ from typing import Literal
 
 from trainauto.core.errors import InputError, Place, Problem
 from trainauto.data.dataset_roots import resolve_root
+from trainauto.data.folder_walk import warn_of_links
 from trainauto.tasks.text.training.json_lines import json_samples
 from trainauto.tasks.text.training.text_samples import PlainText, TextSample
 
@@ -66,6 +67,7 @@ def read_texts(
 def _files_of(path: Path, suffixes: Sequence[str]) -> list[Path]:
     if path.is_file():
         return [path]
+    warn_of_links(path, "texts")
     return [
         file
         for file in sorted(path.rglob("*"))

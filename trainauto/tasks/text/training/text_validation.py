@@ -1,5 +1,6 @@
 """Validation of a language model: its mean loss and perplexity on texts, beside those of a unigram model."""
 
+import hashlib
 import logging
 import math
 import time
@@ -86,7 +87,10 @@ class TextValidation:
     is_rehearsal: bool = field(init=False, default=False)
 
     def __post_init__(self) -> None:
-        self.tokens = len(self.dataset.samples.learned)
+        learned = self.dataset.samples.learned
+        self.tokens = len(learned)
+        digest = hashlib.sha256(np.ascontiguousarray(learned).data).hexdigest()[:12]
+        self._samples = f"{counted(self.tokens, 'token')} {digest}"
 
     @property
     def name(self) -> str:
@@ -117,6 +121,7 @@ class TextValidation:
             ooms=ooms,
             baseline_name="unigram",
             seen=counted(self.tokens, "token"),
+            measured_by=dict.fromkeys(BETTER_IS_HIGHER, self._samples),
         )
         self.last = record
         return record, []
@@ -130,9 +135,9 @@ class TextValidation:
         size = counted(int(self.dataset.sizes[index]), "token")
         return f"its longest text ({size}) does not fit alone. Take a smaller max_length, or a larger budget."
 
-    def if_too_large(self, *, is_sharded: bool) -> tuple[str, str]:
+    def if_too_large(self, error: BaseException, *, is_sharded: bool) -> tuple[str, str]:
         """Return how far it was tried when validation ran out of memory, and what to do."""
-        del is_sharded
+        del error, is_sharded
         return "not even one text at a time", "Take shorter validation texts (max_length)"
 
     def warm_up(self) -> None:

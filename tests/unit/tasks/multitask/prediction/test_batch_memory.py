@@ -1,11 +1,13 @@
 """Bytes between traced sizes."""
 
 from collections.abc import Callable
+from dataclasses import replace
+from math import exp
 
 import numpy as np
 import pytest
 
-from trainauto.memory.cost.ratio_prior import PROCESS, RatioPrior
+from trainauto.memory.cost.ratio_prior import PROCESS, UPPER, RatioPrior, student4
 from trainauto.tasks.multitask.prediction.batch_memory import BatchMemory, Grid, PaddedShape, interpolated
 
 Phase = Callable[[float, float, float], float]
@@ -82,3 +84,8 @@ def test_a_batch_much_of_which_may_be_a_constant_is_doubted_more() -> None:
 def test_points_are_all_there() -> None:
     assert len(GRID.shapes()) == 8
     assert GRID.shapes()[-1] == PaddedShape(32, 64, 4)
+
+
+def test_what_pieces_miss_adds_no_more_than_that_at_the_upper_quantile() -> None:
+    memory = replace(memory_of(GRID, backward), residual=6.6)
+    assert exp(student4(UPPER) * memory.own_scale(1e12)) == pytest.approx(7.6)

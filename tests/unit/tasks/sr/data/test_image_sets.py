@@ -12,7 +12,7 @@ from PIL import Image
 from trainauto.core.errors import InputError
 from trainauto.data import GTImageDataset, PairedImageDataset, SampleKey
 from trainauto.tasks.sr.data.geometry import shrunk
-from trainauto.tasks.sr.data.image_files import list_images
+from trainauto.tasks.sr.data.image_files import IMAGE_SUFFIXES, list_images
 from trainauto.tasks.sr.data.image_io import image_size_px, read_image
 from trainauto.tasks.sr.data.large_images import read_picture
 from trainauto.tasks.sr.data.pixel_cache import PixelCache
@@ -131,6 +131,28 @@ def test_formats(write_images: Write, suffix: str) -> None:
     dataset = GTImageDataset(str(write_images("formats", 2, suffix=suffix)), scale=2)
     assert dataset.scan().samples == 2
     assert dataset.full_sample(0)["gt"].shape == (3, 64, 80)
+
+
+@pytest.mark.parametrize("suffix", sorted(IMAGE_SUFFIXES - {".pgm"}))
+def test_all_kinds_that_are_read_are_read_alike(tmp_path: Path, photograph: np.ndarray, suffix: str) -> None:
+    shown, kind = photograph[:40, :60], {".jfif": "JPEG", ".jpe": "JPEG", ".pnm": "PPM"}
+    Image.fromarray(shown).save(tmp_path / f"a{suffix}", kind.get(suffix), quality=95)
+    dataset = GTImageDataset(str(tmp_path), scale=2, channels=3)
+    assert (dataset.scan().samples, dataset.scan().smallest_size) == (1, 20)
+    found = dataset.full_sample(0)["gt"].numpy().transpose(1, 2, 0)
+    assert np.abs(found.astype(int) - shown).mean() < 3
+    assert GTImageDataset(str(tmp_path), scale=2, channels=1).full_sample(0)["gt"].shape == (1, 40, 60)
+    with_alpha = read_picture(str(tmp_path / f"a{suffix}"), 3)
+    assert np.array_equal(with_alpha.pixels, read_image(str(tmp_path / f"a{suffix}"), 3))
+
+
+@pytest.mark.skipif(".avif" not in IMAGE_SUFFIXES, reason="this Pillow reads no AVIF")
+def test_an_avif_is_turned_upright_once(tmp_path: Path, photograph: np.ndarray) -> None:
+    tag = Image.Exif()
+    tag[0x112] = 6
+    Image.fromarray(np.rot90(photograph[:40, :60])).save(tmp_path / "a.avif", exif=tag, quality=95)
+    assert image_size_px(str(tmp_path / "a.avif")) == (40, 60)
+    assert np.abs(read_image(str(tmp_path / "a.avif"), 3).astype(int) - photograph[:40, :60]).mean() < 3
 
 
 def test_grey_from_colour_and_colour_from_grey(tmp_path: Path, write_images: Write) -> None:

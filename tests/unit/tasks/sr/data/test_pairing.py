@@ -66,10 +66,10 @@ def test_five_near_names_and_a_count() -> None:
 
 def test_a_partner_that_is_no_image_here_is_named(write_images: Write) -> None:
     gt, lq = write_images("gt", 2), write_images("lq", 2)
-    (lq / "image_001.png").rename(lq / "image_001.gif")
+    (lq / "image_001.png").rename(lq / "image_001.heic")
     with pytest.raises(InputError) as caught:
         PairedImageDataset(str(gt), str(lq), scale=1)
-    assert f"{lq / 'image_001.gif'} is not read: save it as PNG" in words_of(caught)
+    assert f"{lq / 'image_001.heic'} is not read: save it as PNG" in words_of(caught)
 
 
 def forms(folder: Path) -> tuple[Path, Path]:
@@ -126,3 +126,53 @@ def test_a_decompression_bomb(tmp_path: Path) -> None:
     file.write_bytes(b"\x89PNG\r\n\x1a\n" + b"".join(parts))
     with pytest.raises(InputError, match=r"bomb\.png says it has 3,600,000,000 pixels, more than are decoded"):
         read_header(str(file))
+
+
+def test_a_suffix_is_no_reason_to_take_a_partner_twice() -> None:
+    def paired(gt: list[str], lq: list[str]) -> list[tuple[str, str]]:
+        pairs = pair_images(files("gt", *gt), files("lq", *lq), set_name="train")
+        return [(high.key, low.key) for high, low in pairs]
+
+    assert paired(["a", "ax4"], ["ax4", "ax4x4"]) == [("a", "ax4"), ("ax4", "ax4x4")]
+    assert paired(["a", "ax4"], ["a", "ax4"]) == [("a", "a"), ("ax4", "ax4")]
+    assert paired(["a", "b"], ["a", "bx4"]) == [("a", "a"), ("b", "bx4")]
+    with pytest.raises(InputError, match=r"2 gt and 1 lq images, of which 1 make pairs"):
+        paired(["a", "ax4"], ["ax4"])
+
+
+def test_roots_with_images_of_the_same_name_are_paired_in_their_order(write_images: Write) -> None:
+    gt = [str(write_images(name, 2)) for name in ("hr_1", "hr_2")]
+    lq = [str(write_images(name, 2)) for name in ("lr_1", "lr_2")]
+    pairs = PairedImageDataset(gt, lq, scale=1)
+    found = [
+        (Path(pairs.sample_name(index)).parent.name, Path(pairs._lq[index].path).parent.name) for index in range(4)
+    ]
+    assert found == [("hr_1", "lr_1")] * 2 + [("hr_2", "lr_2")] * 2
+    assert len({pairs.sample_key(index) for index in range(4)}) == 4
+    with pytest.raises(InputError, match="there are 2 of gt and 1 of lq"):
+        PairedImageDataset(gt, lq[:1], scale=1)
+
+
+def test_pairs_through_links_have_the_path_as_it_is_written(write_images: Write, tmp_path: Path) -> None:
+    high, low = write_images("high", 2), write_images("low", 2)
+    for name, target in (("gt", high), ("lq", low)):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "part").symlink_to(target)
+    pairs = PairedImageDataset(str(tmp_path / "gt"), str(tmp_path / "lq"), scale=1)
+    assert [pairs.sample_key(index) for index in range(2)] == ["part/image_000", "part/image_001"]
+
+
+def test_an_image_that_two_links_lead_to_counts_once(write_images: Write) -> None:
+    gt, lq = write_images("gt", 2), write_images("lq", 2)
+    (gt / "twin.png").symlink_to(gt / "image_000.png")
+    assert len(GTImageDataset(str(gt), scale=1)) == 2
+    (lq / "twin.png").symlink_to(lq / "image_001.png")
+    assert len(PairedImageDataset(str(gt), str(lq), scale=1)) == 3  # another pair, of the same files
+
+
+def test_kinds_that_are_not_read_are_named_with_a_count(write_images: Write, caplog: pytest.LogCaptureFixture) -> None:
+    folder = write_images("gt", 1)
+    for name in ("a.heic", "b.HEIC", "c.jxl", "notes.txt"):
+        (folder / name).write_bytes(b"x")
+    assert GTImageDataset(str(folder), scale=1).not_read == {".heic": 2, ".jxl": 1, ".txt": 1}
+    assert "of kinds that are not read, and left out: 2 .heic, 1 .jxl (a.heic, ...)" in caplog.text

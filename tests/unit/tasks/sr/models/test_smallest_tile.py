@@ -61,10 +61,13 @@ def test_kernels_are_made_before_the_limit_is_in_force() -> None:
         return torch.nn.functional.interpolate(image, scale_factor=2.0)
 
     enlarger = TiledEnlarger(2, requirements=SizeRequirements(multiple=8))
-    assert not enlarger.smallest_fits(enlarge, torch.zeros(1, 3, 90, 130), Limit)
+    image = torch.zeros(1, 3, 90, 130)
+    assert not enlarger.smallest_fits(enlarge, (90, 130), lambda box: box.of(image), list, Limit)
     (first, unlimited), (second, limited) = shapes
     assert (first, second) == (False, True)
     assert unlimited == limited
-    assert enlarger.smallest_fits(
-        lambda image: torch.zeros(1, 3, 2 * image.shape[2], 2 * image.shape[3]), torch.zeros(1, 3, 90, 130), nullcontext
-    )
+
+    def fits(tile: Tensor) -> Tensor:
+        return torch.zeros(1, 3, 2 * tile.shape[2], 2 * tile.shape[3])
+
+    assert enlarger.smallest_fits(fits, (90, 130), lambda box: box.of(image), list, nullcontext)

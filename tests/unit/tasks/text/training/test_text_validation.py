@@ -84,7 +84,7 @@ def test_a_text_that_does_not_fit_alone_is_said() -> None:
     assert validation.lack_of_room(model, nullcontext).startswith("its longest text (16 tokens) does not fit alone")
     with pytest.raises(MemoryError, match="a text of 16 tokens alone: no room"):
         validation.validate(model, 1, SINGLE_PROCESS, StopSignals())
-    assert "one text at a time" in validation.if_too_large(is_sharded=False)[0]
+    assert "one text at a time" in validation.if_too_large(MemoryError(), is_sharded=False)[0]
 
 
 def test_a_signal_ends_a_validation() -> None:

@@ -1,0 +1,157 @@
+"""Logs that end before their checkpoint, and disks that take nothing for a while."""
+
+import errno
+import json
+import os
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+
+from tests.integration.commands import (
+    Ended,
+    command,
+    latest_weights,
+    run_directory,
+    step_records,
+    tiny_options,
+    train,
+    write_options,
+)
+from trainauto.reporting import jsonl
+
+MORE = ("--force_yml", "train:total_iter=15")
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory, photograph: np.ndarray) -> Path:
+    folder = tmp_path_factory.mktemp("trained")
+    (folder / "gt").mkdir()
+    for number in range(3):
+        cv2.imwrite(str(folder / "gt" / f"image_{number:03d}.png"), photograph[7 * number :][:60, :70])
+    file = write_options(folder / "run.yml", tiny_options(Path("gt"), datasets={"val": {"dataroot_gt": "gt"}}))
+    assert train(file).returncode == 0
+    return file
+
+
+@pytest.fixture
+def begun(trained: Path, tmp_path: Path) -> Path:
+    shutil.copytree(trained.parent, tmp_path / "run", symlinks=True)
+    return tmp_path / "run" / trained.name
+
+
+def zeros_from(file: Path, line: int) -> None:
+    """Leave what a power cut leaves: the size of the file, and zeros where the last lines were to come."""
+    lines = file.read_bytes().splitlines(keepends=True)
+    kept = b"".join(lines[:line]) + lines[line][:20]
+    file.write_bytes(kept + b"\0" * (file.stat().st_size - len(kept)))
+
+
+def cut_from(file: Path, line: int) -> None:
+    file.write_bytes(b"".join(file.read_bytes().splitlines(keepends=True)[:line]) + b'{"st')
+
+
+def words_of(done: Ended) -> str:
+    return " ".join((done.stdout + done.stderr).split())
+
+
+@pytest.mark.parametrize("damage", [zeros_from, cut_from])
+def test_a_log_that_ends_before_its_checkpoint_is_said_and_marked(
+    begun: Path, damage: Callable[[Path, int], None]
+) -> None:
+    run = run_directory(begun)
+    damage(run / "training_log.jsonl", 8)
+    done = train(begun, "--auto_resume", *MORE)
+    assert done.returncode == 0, done.stderr
+    assert "steps 9 to 12 are missing in training_log.jsonl" in words_of(done)
+    assert [record["step"] for record in step_records(run)] == [*range(1, 9), 13, 14, 15]
+    (gap,) = (json.loads(line) for line in (run / "decisions.jsonl").read_text().splitlines())
+    assert (gap["kind"], gap["step"], gap["first"], gap["last"]) == ("missing_steps", 12, 9, 12)
+
+    report = command("report", "experiments/tiny", cwd=begun.parent)
+    assert "the log lacks steps 9 to 12" in words_of(report)
+    assert json.loads(command("report", "experiments/tiny", "--json", cwd=begun.parent).stdout)["missing"] == [[9, 12]]
+    refused = command("replay", "experiments/tiny", cwd=begun.parent)
+    assert refused.returncode == 2
+    assert "steps 9 to 12 are missing" in refused.stderr
+    assert "--until 8 repeats the steps before." in refused.stderr
+    assert command("replay", "experiments/tiny", "--until", "8", cwd=begun.parent).returncode == 0
+
+    again = train(begun, "--auto_resume", "--force_yml", "train:total_iter=16")
+    assert "missing" not in again.stdout  # it was said, and the line stays
+    assert '"missing_steps"' in (run / "decisions.jsonl").read_text()
+
+
+def test_a_log_that_is_gone_lacks_all_steps(begun: Path) -> None:
+    run = run_directory(begun)
+    for name in ("training_log.jsonl", "validation.jsonl"):
+        (run / name).unlink()
+    done = train(begun, "--auto_resume", *MORE)
+    assert "steps 1 to 12 are missing in training_log.jsonl" in words_of(done)
+    assert "validation.jsonl may lack more" in words_of(done)
+    assert "Nothing can be repeated." in command("replay", "experiments/tiny", cwd=begun.parent).stderr
+
+
+def test_lost_validations_are_said_where_the_steps_are_there(begun: Path) -> None:
+    zeros_from(run_directory(begun) / "validation.jsonl", 0)
+    done = train(begun, "--auto_resume", *MORE)
+    assert "validation.jsonl ended in zeros, or is not there" in words_of(done)
+    assert "missing in" not in words_of(done)
+
+
+def test_a_disk_that_fails_for_some_steps_costs_no_line(
+    tmp_path: Path, trained: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From step 4 to 6 the file of steps takes nothing."""
+    shutil.copytree(trained.parent / "gt", tmp_path / "gt")
+    shutil.copy(trained, tmp_path / "run.yml")
+    write, steps = os.write, iter(range(1, 100))
+
+    def refusing(handle: int, text: bytes) -> int:
+        if b'"phase"' in text and next(steps) in (4, 5, 6):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return write(handle, text)
+
+    monkeypatch.setattr(jsonl.os, "write", refusing)
+    done = train(tmp_path / "run.yml")
+    monkeypatch.undo()
+    assert done.returncode == 0
+    run = run_directory(tmp_path / "run.yml")
+    assert [record["step"] for record in step_records(run)] == list(range(1, 13))
+    said = words_of(done)
+    assert said.count("JsonLines cannot write: Input/output error") == 1
+    assert "JsonLines could not write" in said
+    assert "all of it was written later" in said
+    assert latest_weights(run) == latest_weights(run_directory(trained))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="asks Linux for the names of open files")
+def test_logs_are_on_the_disk_before_the_checkpoint_is_in_its_place(
+    tmp_path: Path, trained: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(trained.parent / "gt", tmp_path / "gt")
+    shutil.copy(trained, tmp_path / "run.yml")
+    done: list[str] = []
+    fsync, put = os.fsync, os.replace
+
+    def noting_fsync(handle: int) -> None:
+        done.append(Path(f"/proc/self/fd/{handle}").readlink().name)
+        fsync(handle)
+
+    def noting_put(source: Path, target: Path) -> None:
+        done.append(f"put {Path(target).name}")
+        put(source, target)
+
+    monkeypatch.setattr(os, "fsync", noting_fsync)
+    monkeypatch.setattr(os, "replace", noting_put)
+    assert train(tmp_path / "run.yml").returncode == 0
+    monkeypatch.undo()
+    for step in (5, 10, 12):
+        before = done[: done.index(f"put step_{step:08d}")]
+        last = len(before) - 1 - before[::-1].index("training_log.jsonl")
+        assert not [one for one in before[last:] if one.startswith("put step_")], "since the checkpoint before"
+    assert "validation.jsonl" in done

@@ -1,0 +1,11 @@
+"""What a step pays for being able to run again stays small."""
+
+import pytest
+
+from scripts.bench.step_snapshot import MOST_US, measure
+
+
+@pytest.mark.parametrize("kind", ["weights", "buffers"])
+def test_a_look_at_a_large_network_and_batch_is_short(kind: str) -> None:
+    """Five times the bound: other work goes on beside tests."""
+    assert measure(kind, 600, 100, 40) < 5 * MOST_US
