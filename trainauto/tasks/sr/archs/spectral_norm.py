@@ -24,8 +24,8 @@ class SpectralNormConv2d(nn.Module):
 
     It computes what ``torch.nn.utils.spectral_norm(nn.Conv2d(...))`` computes, under the same names (``weight_orig``,
     ``weight_u``, ``weight_v``), which published weights have; it also loads those of the newer
-    ``torch.nn.utils.parametrizations``. Unlike torch's, it keeps no normalised weight as an attribute, so that it can be
-    copied at any time, and it finds the norm in float32 under autocast too.
+    ``torch.nn.utils.parametrizations``. Unlike torch's, it keeps no normalised weight as an attribute, so that it can
+    be copied at any time, and it finds the norm in float32 under autocast too.
 
     In training, every forward pass takes one step of the power method. Between :meth:`begin_pass` and :meth:`end_pass`
     only the first one does, so that a batch in pieces, and blocks that gradient checkpointing runs again, are computed

@@ -128,9 +128,8 @@ class SRModel(BaseModel):
 
     def _new_pass(self, name: str, loss: Callable[[MicroBatch], LossTerms], *networks: nn.Module) -> Objective:
         """Return the pass of the optimizer of that name, whose loss runs ``networks`` in training mode."""
-        # Batch statistics make the parts of a batch depend on each other.
         modules = (module for network in networks for module in network.modules())
-        splittable = not any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in modules)
+        splittable = not any(map(couples_samples, modules))
         splittable = splittable and not (name == "g" and any(map(couples_samples, self._losses.values())))
         return Objective(name, self.optimizers[name], loss, splittable=splittable, scaler=self._precision.new_scaler())
 
@@ -144,6 +143,9 @@ def needs_average(loss: nn.Module) -> bool:
     return bool(getattr(loss, "needs_average", False))
 
 
-def couples_samples(loss: nn.Module) -> bool:
-    """Return whether the samples of a batch depend on each other in a loss, ours or of a plugin."""
-    return bool(getattr(loss, "couples_samples", False))
+def couples_samples(module: nn.Module) -> bool:
+    """Return whether the samples of a batch depend on each other in a loss or a network, ours or of a plugin.
+
+    Batch statistics do that in training.
+    """
+    return isinstance(module, nn.modules.batchnorm._BatchNorm) or bool(getattr(module, "couples_samples", False))
