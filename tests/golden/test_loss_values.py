@@ -45,3 +45,19 @@ def test_value_and_gradient(case: dict[str, Any]) -> None:
     # Theirs are rounded to six digits and computed in float32, in another order.
     assert gradient.norm().item() == pytest.approx(case["norm"], rel=1e-4)
     assert gradient[0, 0, 50, 60].item() == pytest.approx(case["at"], rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("gan_type", "generator", "real", "made"),
+    [
+        ("vanilla", 0.7754645, 0.7754645, 0.7727605),
+        ("wgan_softplus", 0.7754645, 0.7754645, 0.7727605),
+        ("lsgan", 1.693383, 1.693383, 0.6879743),
+        ("hinge", 0.002704038, 1.046691, 1.041768),
+        ("wgan", 0.002704038, 0.002704038, -0.002704038),
+    ],
+)
+def test_gan_losses(gan_type: str, generator: float, real: float, made: float) -> None:
+    loss, logits = LOSSES.get("ganloss")(gan_type=gan_type), (4 * sines()[1][:, :1] - 2).float()
+    found = [loss(logits, True), loss(logits, True, is_disc=True), loss(logits, False, is_disc=True)]
+    assert [value.item() for value in found] == pytest.approx([generator, real, made], rel=1e-5, abs=1e-7)

@@ -61,9 +61,38 @@ def test_a_resumed_gan_equals_one_that_was_never_stopped(tmp_path: Path, write_i
     assert "after step 4" in done.stdout
     assert outcome(run) == whole
 
-    done = command("replay", str(run), cwd=tmp_path, afresh=True)
+    done = command("replay", str(run), cwd=tmp_path, own_process=True)
     assert done.returncode == 0, done.stderr
-    print(done.stdout)
+    assert "7 steps, every loss equals the log's" in done.stdout
+
+
+VGG = {"type": "vggstylediscriminator", "num_feat": 2}
+
+
+def test_a_discriminator_of_one_size_keeps_crops_at_it(tmp_path: Path, write_images: Callable[..., Path]) -> None:
+    """A controller grows batches only, and crops of another size are refused before the run."""
+    changes = gan_options(
+        network_d=VGG,
+        datasets={"train": {"lq_size": 64, "batch_size_per_gpu": 2, "lookahead": 1}},
+        train={"total_iter": 5},
+        val={"val_enabled": False},
+        memory={"budget": "2GiB", "calibration": False},
+        training_automations={"DynamicBatchSizeOptimizer": {"policy": "step", "adjustment_frequency": 2}},
+    )
+    file = write_options(tmp_path / "run.yml", tiny_options(write_images("gt", 3, (200, 210)), **changes))
+    done = train(file, afresh=False)
+    assert done.returncode == 0, done.stderr
+    plans = [record["plan"] for record in step_records(run_directory(file))]
+    assert {plan["lq_size"] for plan in plans} == {64}
+    assert plans[-1]["batch_size"] > 2
+    done = train(file, "--force_yml", "datasets:train:lq_size=32", afresh=False)
+    assert done.returncode == 2
+    assert "crops are 64 px (lq_size 32 at scale 2), and vggstylediscriminator judges images" in done.stderr
+    assert "Write lq_size: 64." in done.stderr
+    schedule = 'training_automations={"PlanSchedule":{"changes":[{"step":2,"lq_size":80}]}}'
+    done = train(file, "--force_yml", schedule, afresh=False)
+    assert done.returncode == 2
+    assert "lq_size 80 at step 2 is not admissible" in done.stderr
 
 
 def outcome(run: Path) -> tuple[list[dict[str, Any]], dict[str, float], dict[str, bytes]]:

@@ -78,13 +78,12 @@ def compute_gradients(
         return failed
     while True:
         try:
-            samples = _cut(tensors, batch, extent)
+            cut = _cut(tensors, batch, extent)
             with snapshot.one_pass():
                 terms, handed_on, told, differing = accumulate_gradients(
-                    objective, samples, batch, largest, ranks, step_weight, alone, snapshot.next_part
+                    objective, cut, batch, largest, ranks, step_weight, alone, snapshot.next_part
                 )
-            without_onednn = begin.without_onednn or onednn.is_left()
-            split = MicrobatchSplit(math.ceil(len(batch) / largest), extent, without_onednn)
+            split = MicrobatchSplit(math.ceil(len(batch) / largest), extent, begin.without_onednn or onednn.is_left())
             _say_changes(objective, snapshot, begin, split)
             return Gradients(terms, handed_on, split, tuple(failures), differing, told)
         except (RuntimeError, MemoryError) as error:
