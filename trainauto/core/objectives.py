@@ -18,14 +18,14 @@ MicroBatch = dict[str, Tensor]
 
 @runtime_checkable
 class ChangesOncePerPass(Protocol):
-    """A module whose forward passes change it, once a pass and not once for each part of a batch.
+    """A module that changes itself in training: once a pass, and not once for each part of a batch.
 
     The engine tells all such modules of its networks where a pass begins and ends, and puts their buffers back before
     it begins again.
     """
 
     def begin_pass(self) -> None:
-        """Change in the next forward pass alone."""
+        """Change now, and in no forward pass until :meth:`end_pass`."""
 
     def end_pass(self) -> None:
         """Change in every forward pass again."""

@@ -157,7 +157,7 @@ class ModuleState:
 
     @contextmanager
     def one_pass(self) -> Iterator[None]:
-        """Have modules that change once a pass do so once inside."""
+        """Have modules that change once a pass do so now, and not again inside."""
         self._list_slots()
         modules = list(self._once_a_pass)
         for module in modules:

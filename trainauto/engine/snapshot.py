@@ -92,7 +92,7 @@ class StepSnapshot:
         return self._state.changing_by_piece
 
     def one_pass(self) -> AbstractContextManager[None]:
-        """Have modules that change once a pass do so once inside, for an attempt of a pass and its backward pass."""
+        """Have modules that change once a pass do so now, and not again inside: forward and backward of an attempt."""
         return self._state.one_pass()
 
     def share(self, ranks: Communicator) -> None:

@@ -27,9 +27,9 @@ class SpectralNormConv2d(nn.Module):
     ``torch.nn.utils.parametrizations``. Unlike torch's, it keeps no normalised weight as an attribute, so that it can
     be copied at any time, and it finds the norm in float32 under autocast too.
 
-    In training, every forward pass takes one step of the power method. Between :meth:`begin_pass` and :meth:`end_pass`
-    only the first one does, so that a batch in pieces, and blocks that gradient checkpointing runs again, are computed
-    with the same weight as the whole batch.
+    In training, every forward pass takes one step of the power method. Between :meth:`begin_pass`, which takes one, and
+    :meth:`end_pass` none does, so that a batch in pieces, and blocks that gradient checkpointing runs again, are
+    computed with the same weight as the whole batch.
 
     Args:
         in_channels: channels of the input.
@@ -56,8 +56,7 @@ class SpectralNormConv2d(nn.Module):
         conv = nn.Conv2d(in_channels, out_channels, kernel_size, bias=bias)
         self.weight_orig = conv.weight
         self.bias = conv.bias
-        self._is_stepping: bool | None = None
-        """Whether the next forward pass takes a step of the power method; ``None`` where no pass has begun."""
+        self._is_in_pass = False
         matrix = self.weight_orig.detach().flatten(1)
         for name, size in zip(("weight_u", "weight_v"), matrix.shape, strict=True):
             self.register_buffer(name, F.normalize(torch.randn(size), dim=0, eps=EPSILON))
@@ -69,19 +68,20 @@ class SpectralNormConv2d(nn.Module):
         return F.conv2d(features, self._normalized_weight(), self.bias, stride=self.stride, padding=self.padding)
 
     def begin_pass(self) -> None:
-        """Take a step of the power method in the next forward pass in training, and in none after it."""
-        self._is_stepping = True
+        """Take a step of the power method in training, and none in forward passes from now on."""
+        if self.training:
+            self._improve(self.weight_orig.detach().flatten(1))
+        self._is_in_pass = True
 
     def end_pass(self) -> None:
         """Take a step in every forward pass in training again."""
-        self._is_stepping = None
+        self._is_in_pass = False
 
     def _normalized_weight(self) -> Tensor:
         with without_autocast(self.weight_orig.device.type):
             matrix = self.weight_orig.flatten(1)
-            if self.training and self._is_stepping is not False:
+            if self.training and not self._is_in_pass:
                 self._improve(matrix.detach())
-                self._is_stepping = None if self._is_stepping is None else False
             # Copies, for the next forward pass may come before the backward pass of this one.
             u, v = self.weight_u.clone(), self.weight_v.clone()
             return self.weight_orig / torch.dot(u, torch.mv(matrix, v))
