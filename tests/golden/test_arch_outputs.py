@@ -3,8 +3,9 @@
 ``arch_outputs.json`` holds outputs of the published implementations as packaged in spandrel 0.4.2, for weights and
 images made of sines. Those of discriminators are of the modules of xinntao/Real-ESRGAN (unetdiscriminatorsn),
 the-database/traiNNer-redux at 68629319 (dunet, patchgandiscriminatorsn, multiscale, vgg-style; dunet with
-``torch.nn.utils.spectral_norm``, as in neosr) and muslll/neosr at dc4e374 (patchgan), in training mode, where the power
-method makes unit vectors of the sines. All were computed with torch 2.13 on CPU.
+``torch.nn.utils.spectral_norm``), muslll/neosr at dc4e374 (patchgan) and its copy 0ZL0/neosr at ac89127 (metagan, also
+with that norm), in training mode, where the power method makes unit vectors of the sines. All were computed with torch
+2.13 on CPU.
 """
 
 import json

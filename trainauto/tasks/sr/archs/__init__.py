@@ -3,6 +3,7 @@
 from trainauto.tasks.sr.archs.compact_arch import SRVGGNetCompact
 from trainauto.tasks.sr.archs.dunet_arch import DUnet
 from trainauto.tasks.sr.archs.legacy_keys import modern_keys
+from trainauto.tasks.sr.archs.metagan_arch import MetaGAN
 from trainauto.tasks.sr.archs.patchgan_arch import (
     MultiscalePatchGANDiscriminatorSN,
     PatchGAN,
@@ -19,6 +20,7 @@ __all__ = [
     "ARCHS",
     "SPAN",
     "DUnet",
+    "MetaGAN",
     "MultiscalePatchGANDiscriminatorSN",
     "PatchGAN",
     "PatchGANDiscriminatorSN",
