@@ -17,7 +17,14 @@ from trainauto.tasks.sr.models.sr_model import couples_samples
 SMALL: dict[str, dict[str, object]] = {
     "dunet": {"num_feat": 4},
     # What is drawn at random differs between a batch and its parts.
-    "metagan": {"n_class": 1, "dims": (8, 16, 16, 24), "blocks": (1, 1, 1, 1), "drop_path": 0.0, "end_drop": 0.0},
+    "metagan": {
+        "n_class": 1,
+        "dims": (8, 8, 8),
+        "blocks": (1, 1, 1),
+        "downs": (4, 2, 2),
+        "drop_path": 0.0,
+        "end_drop": 0.0,
+    },
     "multiscalepatchgandiscriminatorsn": {"ndf": 4, "n_layers": 2, "num_d": 2},
     "patchgan": {"num_feat": 4, "num_layers": 2},
     "patchgandiscriminatorsn": {"ndf": 4, "n_layers": 2},
@@ -179,9 +186,9 @@ def test_bad_arguments_are_refused_in_words(name: str, value: object) -> None:
     ("name", "arguments", "told"),
     [
         ("dunet", {"num_feat": 7}, "num_feat must be even"),
-        ("metagan", {"dims": (12, 16, 16, 24)}, "dims must be multiples of 8 where downs is 4, got 12"),
-        ("metagan", {"blocks": (1, 1)}, "dims must be as many as blocks and downs, got 4, 2, 4"),
-        ("metagan", {"downs": (4, 3, 2, 2)}, "downs must be one of 2, 4"),
+        ("metagan", {"dims": (12, 8, 8)}, "dims must be multiples of 8 where downs is 4, got 12"),
+        ("metagan", {"blocks": (1, 1)}, "dims must be as many as blocks and downs, got 3, 2, 3"),
+        ("metagan", {"downs": (4, 3, 2)}, "downs must be one of 2, 4"),
         ("patchgan", {"norm_type": "layer"}, "norm_type must be one of 'none', 'batch'"),
         ("vggstylediscriminator", {"input_size": 64}, "input_size must be one of 128, 256"),
     ],

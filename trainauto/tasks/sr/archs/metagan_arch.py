@@ -1,6 +1,7 @@
 """MetaGAN: the discriminator of neosr's templates."""
 
 from collections.abc import Sequence
+from math import prod
 from typing import ClassVar
 
 import torch
@@ -8,6 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from trainauto.tasks.sr.archs.argument_checks import require_choice, require_positive_integers
+from trainauto.tasks.sr.archs.padding import pad_to
 from trainauto.tasks.sr.archs.registry import ARCHS
 from trainauto.tasks.sr.archs.spectral_norm import SpectralNormConv2d
 from trainauto.tasks.sr.archs.swin_block import DropPath
@@ -25,8 +27,9 @@ WEIGHT_STD = 0.02
 class MetaGAN(nn.Module):
     """Gated convolutions, then gated attention, at ever smaller sides; it judges patches of 64 px.
 
-    Its stochastic depth and dropout draw random numbers, so that a batch in pieces is drawn otherwise than a whole one.
-    Of the versions that neosr has had, this is the last: group norms, and spectral norm where sides are halved.
+    Sides below one patch are mirrored up to it. Its stochastic depth and dropout draw random numbers, so that a batch in
+    pieces is drawn otherwise than a whole one. Of the versions that neosr has had, this is the last: group norms, and
+    spectral norm where sides are halved.
 
     Args:
         in_ch: channels of the images it judges.
@@ -68,6 +71,7 @@ class MetaGAN(nn.Module):
             if dim % (2 * down):
                 raise ValueError(f"dims must be multiples of {2 * down} where downs is {down}, got {dim}")
         self.num_in_ch = in_ch
+        self.patch_px = prod(downs)
         most = max(sum(blocks) - 1, 1)
         rates = iter([drop_path * place / most for place in range(sum(blocks))])
         stages: list[nn.Module] = []
@@ -84,7 +88,8 @@ class MetaGAN(nn.Module):
 
     def forward(self, image: Tensor) -> Tensor:
         """Judge the patches of (N, in_ch, H, W): logits, (N, n_class, H', W') with about 1/64 of the sides."""
-        judgements: Tensor = self.stages(image)
+        # Of a single pixel that is halved, oneDNN's gradients in bfloat16 are now and then no numbers.
+        judgements: Tensor = self.stages(pad_to(image, self.patch_px, self.patch_px))
         return judgements
 
 
