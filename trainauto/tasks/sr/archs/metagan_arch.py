@@ -27,7 +27,7 @@ WEIGHT_STD = 0.02
 class MetaGAN(nn.Module):
     """Gated convolutions, then gated attention, at ever smaller sides; it judges patches of 64 px.
 
-    Sides below one patch are mirrored up to it. Its stochastic depth and dropout draw random numbers, so that a batch in
+    Sides below one patch are mirrored up to it. Stochastic depth and dropout draw random numbers, so that a batch in
     pieces is drawn otherwise than a whole one. Of the versions that neosr has had, this is the last: group norms, and
     spectral norm where sides are halved.
 
