@@ -1,6 +1,7 @@
 """What every registered loss keeps to, so that the engine may weight it, split its batch and run it under autocast."""
 
 from collections.abc import Sequence
+from inspect import signature
 
 import pytest
 import torch
@@ -8,9 +9,16 @@ from torch import Tensor, nn
 
 from trainauto.tasks.sr.losses import LOSSES, GANLoss, WeightedLoss
 
-ALIASES = ("l1", "mse", "charbonnier", "ssim")
+ALIASES = ("l1", "mse", "charbonnier", "ssim", "mssim", "hsluv", "psnr", "ff", "cosim", "luma", "color", "fft")
 IMAGE_LOSSES = [name for name in LOSSES if not issubclass(LOSSES.get(name), GANLoss)]
 """Losses that compare an image with its reference; GANLoss has tests of its own (tests/unit/tasks/sr/losses)."""
+WITH_REDUCTION = [name for name in IMAGE_LOSSES if "reduction" in signature(LOSSES.get(name)).parameters]
+COLOUR = {"ColorLoss", "CosimLoss", "GradientVarianceLoss", "HSLuvLoss", "MSSSIML1Loss", "SobelEdgeLoss"}
+"""They refuse grey images."""
+CLAMPED = {"CosimLoss", "HSLuvLoss", "LumaLoss", "MSSIMLoss"}
+"""Values outside of 0 to 1 have no gradient there."""
+AT_BEST = {"PSNRLoss": -80.0, "CharbonnierLoss": 1e-6, "GradientVarianceLoss": 2e-6}
+"""Values of equal images other than 0."""
 
 
 def images(samples: int = 5, channels: int = 3, side: int = 16) -> tuple[Tensor, Tensor]:
@@ -20,57 +28,82 @@ def images(samples: int = 5, channels: int = 3, side: int = 16) -> tuple[Tensor,
     return (target + 0.1 * noise).requires_grad_(), target
 
 
+def total(value: Tensor | dict[str, Tensor]) -> Tensor:
+    """Return a loss, or the sum of its parts."""
+    return torch.stack(list(value.values())).sum() if isinstance(value, dict) else value
+
+
 @pytest.fixture(params=IMAGE_LOSSES)
 def loss(request: pytest.FixtureRequest) -> nn.Module:
     return LOSSES.get(request.param)()
 
 
+def named(loss: nn.Module) -> str:
+    return type(loss).__name__
+
+
 def test_it_is_a_scalar_in_float32_with_a_gradient_everywhere(loss: nn.Module) -> None:
     prediction, target = images()
     value = loss(prediction, target)
-    assert (value.shape, value.dtype) == ((), torch.float32)
-    assert value > 0
-    value.backward()
+    parts = value.values() if isinstance(value, dict) else [value]
+    assert all((part.shape, part.dtype) == ((), torch.float32) for part in parts)
+    assert total(value) > AT_BEST.get(named(loss), 0.0)
+    total(value).backward()
     assert prediction.grad is not None
     assert prediction.grad.isfinite().all()
-    assert (prediction.grad != 0).float().mean() > 0.99
+    assert (prediction.grad != 0).float().mean() > (0.9 if named(loss) in CLAMPED else 0.99)
 
 
 def test_it_leads_towards_the_target(loss: nn.Module) -> None:
     prediction, target = images()
-    (slope,) = torch.autograd.grad(loss(prediction, target), prediction)
-    assert loss(prediction - 0.01 * slope / slope.abs().max(), target) < loss(prediction, target)
+    (slope,) = torch.autograd.grad(total(loss(prediction, target)), prediction)
+    assert total(loss(prediction - 0.01 * slope / slope.abs().max(), target)) < total(loss(prediction, target))
 
 
 def test_it_is_nothing_where_nothing_differs(loss: nn.Module) -> None:
     _, target = images()
     prediction = target.clone().requires_grad_()
-    value = loss(prediction, target)
-    assert value.item() == pytest.approx(0.0, abs=2e-6)
+    value = total(loss(prediction, target))
+    assert value.item() == pytest.approx(AT_BEST.get(named(loss), 0.0), abs=2e-6)
     value.backward()
     assert prediction.grad is not None
     assert prediction.grad.isfinite().all()
 
 
+@pytest.mark.parametrize("level", [0.0, 0.5, 1.0], ids=["black", "grey", "white"])
+def test_gradients_of_images_without_texture_are_finite(loss: nn.Module, level: float) -> None:
+    _, target = images()
+    for reference in (target, torch.zeros_like(target), torch.ones_like(target)):
+        flat = torch.full_like(target, level).requires_grad_()
+        value = total(loss(flat, reference))
+        value.backward()
+        assert value.isfinite()
+        assert flat.grad is not None
+        assert flat.grad.isfinite().all()
+
+
 @pytest.mark.parametrize("name", IMAGE_LOSSES)
-@pytest.mark.parametrize("weight", [0.0, 0.25, 3.0])
+@pytest.mark.parametrize("weight", [0.25, 3.0])
 def test_the_weight_is_applied(name: str, weight: float) -> None:
     prediction, target = images()
-    plain = LOSSES.get(name)()(prediction, target).item()
+    plain = total(LOSSES.get(name)()(prediction, target)).item()
     weighted = LOSSES.get(name)(loss_weight=weight)
-    assert weighted(prediction, target).item() == pytest.approx(weight * plain, rel=1e-6)
+    assert total(weighted(prediction, target)).item() == pytest.approx(weight * plain, rel=1e-6)
     assert f"loss_weight={weight:g}" in repr(weighted)
 
 
 @pytest.mark.parametrize("parts", [(1, 4), (2, 2, 1), (1, 1, 1, 1, 1)])
 def test_a_batch_is_the_weighted_mean_of_its_parts(loss: nn.Module, parts: Sequence[int]) -> None:
     prediction, target = images(sum(parts))
-    whole = loss(prediction, target)
+    whole = total(loss(prediction, target))
     pieces = [
-        loss(one, other) * (len(one) / len(prediction))
+        total(loss(one, other)) * (len(one) / len(prediction))
         for one, other in zip(prediction.split(list(parts)), target.split(list(parts)), strict=True)
     ]
     together = torch.stack(pieces).sum()
+    if loss.couples_samples:
+        assert together.item() != pytest.approx(whole.item(), rel=1e-5)
+        return
     assert together.item() == pytest.approx(whole.item(), rel=1e-5)
     (slope,) = torch.autograd.grad(whole, prediction)
     (slope_of_pieces,) = torch.autograd.grad(together, prediction)
@@ -80,9 +113,9 @@ def test_a_batch_is_the_weighted_mean_of_its_parts(loss: nn.Module, parts: Seque
 def test_autocast_changes_nothing_but_the_rounding_of_its_input(loss: nn.Module) -> None:
     prediction, target = images()
     halved = prediction.detach().bfloat16().requires_grad_()
-    expected = loss(halved.float(), target)
+    expected = total(loss(halved.float(), target))
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        value = loss(halved, target)
+        value = total(loss(halved, target))
     assert value.dtype == torch.float32
     assert value.item() == expected.item()
     value.backward()
@@ -94,6 +127,10 @@ def test_autocast_changes_nothing_but_the_rounding_of_its_input(loss: nn.Module)
 @pytest.mark.parametrize("channels", [1, 3])
 def test_grey_and_colour_in_any_memory_order(loss: nn.Module, channels: int) -> None:
     prediction, target = images(2, channels)
+    if channels == 1 and named(loss) in COLOUR:
+        with pytest.raises(ValueError, match="needs 3 channels, the images have 1"):
+            loss(prediction, target)
+        return
     plain = loss(prediction, target)
     nhwc = loss(prediction.to(memory_format=torch.channels_last), target.to(memory_format=torch.channels_last))
     torch.testing.assert_close(nhwc, plain)
@@ -110,7 +147,7 @@ def test_it_holds_no_weights_and_no_state(loss: nn.Module) -> None:
     assert not list(loss.parameters())
 
 
-@pytest.mark.parametrize("name", IMAGE_LOSSES)
+@pytest.mark.parametrize("name", WITH_REDUCTION)
 def test_only_means_are_taken(name: str) -> None:
     assert LOSSES.get(name)(reduction="mean") is not None
     with pytest.raises(ValueError, match="only means can be put together again"):
@@ -118,7 +155,7 @@ def test_only_means_are_taken(name: str) -> None:
 
 
 def test_names_in_any_case_and_short_ones() -> None:
-    assert list(LOSSES) == ["CharbonnierLoss", "GANLoss", "L1Loss", "MSELoss", "SSIMLoss"]
+    assert {"CharbonnierLoss", "GANLoss", "L1Loss", "MSELoss", "SSIMLoss"} < set(LOSSES)
     for alias in ALIASES:
         assert LOSSES.get(alias.upper()) is LOSSES.get(f"{alias}loss")
 

@@ -7,6 +7,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from tests.golden.test_loss_values import CASES
 from tests.golden.test_metrics import photograph
 from trainauto.tasks.sr.losses import LOSSES
 from trainauto.tasks.sr.losses.ssim_loss import gaussian_window
@@ -44,6 +45,7 @@ FORMULAS = {
     "MSELoss": lambda p, t: ((p - t) ** 2).mean(),
     "CharbonnierLoss": lambda p, t: np.sqrt((p - t) ** 2 + 1e-12).mean(),
     "SSIMLoss": lambda p, t: 1 - ssim(p, t),
+    "HuberLoss": lambda p, t: ((p - t) ** 2 / 2).mean(),
 }
 
 PINNED = {
@@ -51,6 +53,7 @@ PINNED = {
     "MSELoss": 0.003200042,
     "CharbonnierLoss": 0.050931311,
     "SSIMLoss": 0.064367141,
+    "HuberLoss": 0.001600021,
 }
 
 
@@ -66,7 +69,8 @@ def test_values_are_the_pinned_ones(name: str) -> None:
 
 
 def test_every_loss_is_pinned() -> None:
-    assert set(LOSSES) - {"GANLoss"} == set(PINNED)  # GANLoss compares no images: see tests/unit/tasks/sr/losses
+    pinned = set(PINNED) | {case["loss"] for case in CASES}
+    assert set(LOSSES) - {"GANLoss"} == pinned  # GANLoss compares no images: see tests/unit/tasks/sr/losses
 
 
 def test_charbonnier_is_smooth_where_eps_is_large() -> None:

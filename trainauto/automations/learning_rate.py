@@ -107,7 +107,7 @@ class IntelligentLearningRateScheduler(Automation):
     def on_step_end(self, record: StepRecord) -> RateFactor | None:
         """Take in the loss of a step."""
         losses, samples = record.losses, record.shape.samples
-        if not losses or not samples:
+        if not losses or not samples or record.left_out:
             return None
         if self._unit is None:
             self._unit = samples

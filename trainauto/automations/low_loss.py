@@ -37,7 +37,7 @@ class StopAtLowLoss(Automation):
 
     def on_step_end(self, record: StepRecord) -> Stop | None:
         """Count the step."""
-        if not record.losses:
+        if not record.losses or record.left_out:
             return None
         self._low_steps = self._low_steps + 1 if record.loss <= self._loss else 0
         if self._low_steps < self._patience:

@@ -76,6 +76,8 @@ class SpikeGuard(Automation):
         if record.non_finite or not isfinite(loss):
             return self._on_non_finite(record)
         self._non_finite = 0
+        if record.left_out:  # the loss of other steps has terms that this one lacks
+            return None
         self._note_rates(record)
         return self._on_loss(loss, record)
 

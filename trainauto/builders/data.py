@@ -4,6 +4,7 @@ import inspect
 import logging
 import os
 from collections.abc import Callable, Mapping, Sequence, Set
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from torch import nn
 
 from trainauto.automations.dynamic_batch_size import LQ_SIZE
 from trainauto.builders.components import build_component, locate_errors
+from trainauto.builders.discriminator import crop_is_judged_alone
 from trainauto.builders.kept_sets import KeptSets
 from trainauto.builders.model import channels_of, requirements_of
 from trainauto.core.errors import InputError, Problem
@@ -173,6 +175,8 @@ def build_axes(loaded: LoadedOptions, network: nn.Module, scan: DatasetScan) -> 
     largest = max(scan.smallest_size // needs.multiple * needs.multiple, lq_size, needs.minimum)
     capped_by = "the smallest image" if largest <= scan.smallest_size else ""
     axis = Axis(LQ_SIZE, "px", needs.minimum, largest, needs.multiple, capped_by, power=2)
+    if judge := crop_is_judged_alone(loaded):
+        axis = replace(axis, minimum=lq_size, maximum=lq_size, capped_by=f"the only crop that {judge} judges")
     if not axis.admits(lq_size):
         with locate_errors(loaded, ("datasets", "train", "lq_size")):
             raise InputError(

@@ -6,6 +6,7 @@ from typing import Any
 
 from torch import nn
 
+from trainauto.archs import ARCHS, is_discriminator
 from trainauto.core.errors import InputError
 from trainauto.options.load import LoadedOptions
 from trainauto.options.schema import Component, Options
@@ -19,6 +20,8 @@ KEYS = (
     ("path", "param_key_d"),
     ("path", "strict_load_d"),
     ("train", "optim_d"),
+    ("train", "net_d_iters"),
+    ("train", "net_d_init_iters"),
 )
 """Options that only a model with a discriminator reads."""
 
@@ -44,6 +47,31 @@ def discriminator_options(
     if problems:
         raise InputError(in_file_order(problems, loaded.places.of_key(()).file))
     return (options.network_d, options.train.optim_d) if takes_discriminator else (None, None)
+
+
+def crop_is_judged_alone(loaded: LoadedOptions) -> str | None:
+    """Return the name of a discriminator that judges images of one size; ``None`` where there is none such.
+
+    Raises:
+        InputError: crops have another size.
+    """
+    options = loaded.options
+    if options.network_d is None:
+        return None
+    constructor = ARCHS.get(options.network_d.type)
+    argument = inspect.signature(constructor).parameters.get("input_size")
+    if argument is None or not is_discriminator(constructor):
+        return None
+    side, lq_size = options.network_d.arguments.get("input_size", argument.default), options.datasets.train.lq_size
+    if lq_size * options.scale == side:
+        return options.network_d.type
+    message = (
+        f"crops are {lq_size * options.scale} px (lq_size {lq_size} at scale {options.scale}), and "
+        f"{options.network_d.type} judges images of {side} px alone"
+    )
+    fits = isinstance(side, int) and not side % options.scale
+    advice = f"Write lq_size: {side // options.scale}." if fits else "Take a discriminator for any size, such as dunet."
+    raise InputError(Finding(("datasets", "train", "lq_size"), message, advice).problem(loaded.places))
 
 
 def _missing(options: Options, judges: Sequence[int]) -> Iterator[Finding]:

@@ -193,6 +193,7 @@ def build_model(
     if network_d is not None and optim_d is not None:
         extras["network_d"] = _build_discriminator(loaded, network_d, channels_of(network), pretrained=pretrained)
         extras["make_optimizer_d"] = optimizer_maker(loaded, "optim_d", optim_d)
+        extras |= _pace_of(loaded, model_class)
     model: BaseModel = model_class(
         network,
         losses,
@@ -248,6 +249,16 @@ def _build_discriminator(loaded: LoadedOptions, chosen: Component, channels: int
     if pretrained:
         load_start(loaded, network, "d", loaded.options.path.pretrain_network_d)
     return network
+
+
+def _pace_of(loaded: LoadedOptions, model_class: Callable[..., Any]) -> dict[str, int]:
+    """Return how often the generator steps, for a model that knows of it; refuse what it would leave unread."""
+    train, known = loaded.options.train, inspect.signature(model_class).parameters
+    pace = {"net_d_iters": train.net_d_iters, "net_d_init_iters": train.net_d_init_iters}
+    for name in pace.keys() & train.model_fields_set - known.keys():
+        with locate_errors(loaded, ("train", name)):
+            raise InputError(Problem(f"{loaded.options.model_type} knows no {name}", advice="Remove it."))
+    return {name: value for name, value in pace.items() if name in known}
 
 
 def run_length(options: Options) -> tuple[int, LengthUnit]:

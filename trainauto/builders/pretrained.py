@@ -16,6 +16,7 @@ from trainauto.models.weights import WeightDifferences, load_same
 from trainauto.models.weights_file import FileWeights, read_weights
 from trainauto.options.load import LoadedOptions
 from trainauto.tasks.sr.archs.legacy_keys import modern_keys
+from trainauto.tasks.sr.archs.spectral_norm import plain_name
 from trainauto.tasks.sr.recognition import Recognised, recognise
 from trainauto.tasks.sr.recognition.declared import declared
 from trainauto.tasks.sr.spandrel_archs.library import INSTALL, SPANDREL
@@ -88,6 +89,8 @@ def modern_weights(file: Path, key: str | None, network: nn.Module) -> FileWeigh
     """
     own = network.state_dict()
     weights = _modern(read_weights(file, key, own.keys()), file)
+    names = {name: plain_name(name) if name not in own else name for name in weights.tensors}
+    weights = replace(weights, tensors={names[name]: value for name, value in weights.tensors.items()})
     check_values(file, weights.tensors, own)
     return weights
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
 
 from torch import Tensor
 from torch.amp.grad_scaler import GradScaler
@@ -13,6 +14,21 @@ LossTerms = Mapping[str, Tensor]
 
 MicroBatch = dict[str, Tensor]
 """Some samples of a batch, on the device: the same names, a shorter first dimension."""
+
+
+@runtime_checkable
+class ChangesOncePerPass(Protocol):
+    """A module that changes itself in training: once a pass, and not once for each part of a batch.
+
+    The engine tells all such modules of its networks where a pass begins and ends, and puts their buffers back before
+    it begins again.
+    """
+
+    def begin_pass(self) -> None:
+        """Change now, and in no forward pass until :meth:`end_pass`."""
+
+    def end_pass(self) -> None:
+        """Change in every forward pass again."""
 
 
 @dataclass(frozen=True)

@@ -37,6 +37,7 @@ def step_to_dict(record: StepRecord) -> dict[str, Any]:
         **({"task_losses": dict(record.task_losses)} if record.task_losses else {}),
         **({"non_finite": list(record.non_finite)} if record.non_finite else {}),
         **({"told": list(record.told)} if record.told else {}),
+        **({"left_out": list(record.left_out)} if record.left_out else {}),
     }
 
 
@@ -70,6 +71,7 @@ def step_from_dict(line: Mapping[str, Any]) -> StepRecord:
         task_losses=_floats(line.get("task_losses", {})),
         non_finite=tuple(line.get("non_finite", ())),
         told=tuple(line.get("told", ())),
+        left_out=tuple(line.get("left_out", ())),
     )
 
 

@@ -107,6 +107,7 @@ class StepRecord:
         non_finite: passes that left the weights alone because their gradients were no finite numbers, where something
             watches for that; those of float16 that overflow are in ``skipped``.
         told: loss terms that are reported only, since they have no gradients: parts of a total, an accuracy.
+        left_out: passes that the model does not run in this step, as a generator between steps of its own.
     """
 
     step: int
@@ -130,6 +131,7 @@ class StepRecord:
     task_losses: Mapping[str, float] = field(default_factory=dict)
     non_finite: tuple[str, ...] = ()
     told: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()
 
     @property
     def loss(self) -> float:
@@ -138,7 +140,9 @@ class StepRecord:
 
     @property
     def is_as_planned(self) -> bool:
-        """Whether it trained as many samples, and as large ones, as its plan says."""
+        """Whether it trained as many samples, and as large ones, as its plan says, in all passes."""
+        if self.left_out:
+            return False
         if BATCH_SIZE not in self.plan:  # it leaves the number open: it trained all that was drawn, and under that plan
             return self.shape.samples == self.draw_samples and self.plan == self.drawn
         samples = self.plan.batch_size if self.ranks is None else self.ranks.planned_samples

@@ -78,11 +78,12 @@ def compute_gradients(
         return failed
     while True:
         try:
-            terms, handed_on, told, differing = accumulate_gradients(
-                objective, _cut(tensors, batch, extent), batch, largest, ranks, step_weight, alone, snapshot.next_part
-            )
-            without_onednn = begin.without_onednn or onednn.is_left()
-            split = MicrobatchSplit(math.ceil(len(batch) / largest), extent, without_onednn)
+            cut = _cut(tensors, batch, extent)
+            with snapshot.one_pass():
+                terms, handed_on, told, differing = accumulate_gradients(
+                    objective, cut, batch, largest, ranks, step_weight, alone, snapshot.next_part
+                )
+            split = MicrobatchSplit(math.ceil(len(batch) / largest), extent, begin.without_onednn or onednn.is_left())
             _say_changes(objective, snapshot, begin, split)
             return Gradients(terms, handed_on, split, tuple(failures), differing, told)
         except (RuntimeError, MemoryError) as error:
@@ -121,7 +122,7 @@ def _say_changes(
 ) -> None:
     """Say once that what forward passes change has changed with each piece of a batch."""
     pieces = split.micro_batches
-    if pieces > planned.micro_batches and not snapshot.said_pieces and (names := snapshot.changing_names):
+    if pieces > planned.micro_batches and not snapshot.said_pieces and (names := snapshot.changing_by_piece):
         snapshot.said_pieces = True
         more = f" and {len(names) - SHOWN_NAMES} more" if len(names) > SHOWN_NAMES else ""
         logger.warning(

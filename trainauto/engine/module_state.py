@@ -1,6 +1,7 @@
 """What forward passes of networks may change beside gradients: buffers, and parameters that no optimizer steps."""
 
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from operator import is_
 from typing import Any, NamedTuple
 
@@ -8,6 +9,7 @@ from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.optim import Optimizer
 
+from trainauto.core.objectives import ChangesOncePerPass
 from trainauto.distributed.communicator import Communicator
 from trainauto.engine.value_copies import can_be_copied, copy_aside, is_same, put_back
 
@@ -28,6 +30,7 @@ class Slot(NamedTuple):
         name: in the whole network, for messages.
         steps: in which it is copied to learn whether it changes.
         has_address: whether its memory is asked for, too: ``weight.data = ...`` gives a parameter no new version.
+        changes_once: whether its module changes once a pass, in however many pieces that runs.
     """
 
     holder: dict[str, Any]
@@ -35,6 +38,7 @@ class Slot(NamedTuple):
     name: str
     steps: int = 1
     has_address: bool = False
+    changes_once: bool = False
 
 
 class ModuleState:
@@ -71,6 +75,7 @@ class ModuleState:
         self._is_suspicious = False  # something has changed since the pass before, in it or after it
         self._steps = 0
         self._shared: list[int] = []  # what changes on any rank, and is as large on all
+        self._once_a_pass: list[ChangesOncePerPass] = []
 
     @property
     def is_learning(self) -> bool:
@@ -145,9 +150,23 @@ class ModuleState:
         return self._tensors_at(sorted(self._changing))
 
     @property
-    def changing_names(self) -> list[str]:
-        """Names of what passes change, without those of ``torch.compile``."""
-        return [self._slots[place].name for place in sorted(self._changing)]
+    def changing_by_piece(self) -> list[str]:
+        """Names of what passes change with each piece of a batch, without those of ``torch.compile``."""
+        slots = [self._slots[place] for place in sorted(self._changing)]
+        return [slot.name for slot in slots if not slot.changes_once]
+
+    @contextmanager
+    def one_pass(self) -> Iterator[None]:
+        """Have modules that change once a pass do so now, and not again inside."""
+        self._list_slots()
+        modules = list(self._once_a_pass)
+        for module in modules:
+            module.begin_pass()
+        try:
+            yield
+        finally:
+            for module in modules:
+                module.end_pass()
 
     def share(self, ranks: Communicator) -> None:
         """Have what passes change be the first rank's on all; in the first steps they agree on what that is."""
@@ -195,7 +214,13 @@ class ModuleState:
         before = {(id(holder), key): place for place, (holder, key) in enumerate(self._places)}
         left, changing, assigned = self._left, self._changing, self._assigned
         modules = {id(module): (name, module) for network in self._networks for name, module in network.named_modules()}
-        buffers = [slot for name, module in modules.values() for slot in _slots_of(name, module._buffers)]
+        self._once_a_pass = [module for _, module in modules.values() if isinstance(module, ChangesOncePerPass)]
+        once = set(map(id, self._once_a_pass))
+        buffers = [
+            slot._replace(changes_once=id(module) in once)
+            for name, module in modules.values()
+            for slot in _slots_of(name, module._buffers)
+        ]
         self._slots = [*buffers, *self._parameters_of(modules.values())]
         self._buffers = [module._buffers for _, module in modules.values() if isinstance(module._buffers, dict)]
         self._entries = sum(map(len, self._buffers))

@@ -1,6 +1,7 @@
 """What a pass may change before its optimizer steps, so that it can be run again as if it had never begun."""
 
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
@@ -86,9 +87,13 @@ class StepSnapshot:
         return self._state.changing()
 
     @property
-    def changing_names(self) -> list[str]:
-        """Names of what passes change of the networks, as far as is known yet."""
-        return self._state.changing_names
+    def changing_by_piece(self) -> list[str]:
+        """Names of what passes change of the networks with each piece of a batch, as far as is known yet."""
+        return self._state.changing_by_piece
+
+    def one_pass(self) -> AbstractContextManager[None]:
+        """Have modules that change once a pass do so now, and not again inside: forward and backward of an attempt."""
+        return self._state.one_pass()
 
     def share(self, ranks: Communicator) -> None:
         """Have what passes change of the networks be the first rank's on all; every rank must call it."""

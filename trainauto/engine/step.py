@@ -50,6 +50,7 @@ class StepSettings:
         splits: how passes ran when this step was logged: they run so from the start.
         may_requeue: whether a batch that does not fit may be given back to the loader. Once a pass has stepped it may
             not, for what has stepped is never undone; samples are then cut.
+        step: 1-based number of the step, by which a model may leave objectives out; ``None`` runs all of them.
         leaves_out_non_finite: whether a pass whose gradients are no finite numbers leaves the weights alone; else it
             ends the run.
     """
@@ -61,6 +62,7 @@ class StepSettings:
     may_requeue: bool = True
     max_norms: Mapping[str, float | None] = field(default_factory=dict)
     leaves_out_non_finite: bool = False
+    step: int | None = None
 
     def max_norm_of(self, pass_name: str) -> float | None:
         """Return the norm at which the gradients of a pass are clipped; ``None`` where they are not."""
@@ -96,7 +98,7 @@ def optimize_parameters(
         RankAbortedError, GroupOutOfMemoryError, OptimizerOutOfMemoryError: the run cannot continue.
     """
     step = _Step(model, batch, settings, snapshot or StepSnapshot.of(model), ranks)
-    for objective in model.objectives():
+    for objective in step.objectives:
         gradients = step.gradients_of_all_ranks(objective)
         if isinstance(gradients, DoesNotFit):
             return gradients
@@ -124,6 +126,7 @@ class _Step:
         self, model: BaseModel, batch: Batch, settings: StepSettings, snapshot: StepSnapshot, ranks: Communicator
     ) -> None:
         self._model = model
+        self.objectives = model.objectives_at(settings.step)
         self._batch = batch
         self._settings = settings
         self._snapshot = snapshot
@@ -207,6 +210,7 @@ class _Step:
             self._splits,
             tuple(self._non_finite),
             tuple(self._told),
+            tuple(one.name for one in self._model.objectives() if one not in self.objectives),
         )
 
     def _leave_out(self, objective: Objective) -> None:
@@ -240,7 +244,7 @@ class _Step:
             )
         if isinstance(gradients, Gradients):
             self._tensors = {**self._tensors, **gradients.handed_on}
-            if objective is not self._model.objectives()[-1]:
+            if objective is not self.objectives[-1]:
                 say_differing(objective.name, gradients.differing, gradients.handed_on, self._snapshot.said_differing)
         return gradients
 

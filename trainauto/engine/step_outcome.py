@@ -100,6 +100,7 @@ class Stepped:
         pieces: how each pass ran in the end that did not run as the plan says.
         non_finite: passes whose gradients were no finite numbers, so that their weights were left alone.
         told: loss terms without gradients, which are reported and not minimised.
+        left_out: passes that the model does not run in this step.
     """
 
     losses: Mapping[str, float]
@@ -110,6 +111,7 @@ class Stepped:
     pieces: Mapping[str, MicrobatchSplit] = field(default_factory=dict)
     non_finite: tuple[str, ...] = ()
     told: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()
 
 
 StepOutcome = Stepped | DoesNotFit

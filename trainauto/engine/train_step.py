@@ -30,7 +30,7 @@ def next_batch(run: Training, batches: Iterator[Batch]) -> Batch:
             batch = next(batches)
     except InputError as error:
         if not run.ranks.reduces_in_backward:  # there nobody waits where a word would be heard
-            run.ranks.sum_gradients(parameters_of(run.model.objectives()[0]), ABORT)
+            run.ranks.sum_gradients(parameters_of(run.model.objectives_at(run.progress.steps + 1)[0]), ABORT)
             have_saved(error, Saving.TOGETHER)
         raise
     if run.budget_bytes is not None and run.loader.loads_here and run.model.device.type == "cpu":
@@ -53,6 +53,7 @@ def begin_step(run: Training, batch: Batch) -> StepSettings:
         splits=run.script.splits(),
         may_requeue=run.script.is_free,
         max_norms=run.controls.max_norms,
+        step=run.progress.steps + 1,
         leaves_out_non_finite=run.leaves_out_non_finite or run.script.leaves_out_non_finite(),
     )
 
@@ -107,6 +108,7 @@ def record_step(
         draw_samples=batch.draw_samples,
         non_finite=outcome.non_finite,
         told=outcome.told,
+        left_out=outcome.left_out,
     )
     record, failures, run.signals.agreed = reduce_step(
         run.ranks, run.loader.sharding, mine, outcome.failures, run.signals.received

@@ -6,4 +6,5 @@ from trainauto.models.registry import MODELS
 __all__ = ["MODELS"]
 
 # Names of a task that lie above this package: plugins import them from here.
-__getattr__ = lazy_names(globals(), dict.fromkeys(("SRGANModel", "SRModel"), "trainauto.tasks.sr.models"))
+_OF_IMAGES = ("ESRGANModel", "SRGANModel", "SRModel")
+__getattr__ = lazy_names(globals(), dict.fromkeys(_OF_IMAGES, "trainauto.tasks.sr.models"))

@@ -59,6 +59,15 @@ class BaseModel(ABC):
     def objectives(self) -> Sequence[Objective]:
         """Return what one step minimises, in order. The same objects every step: they hold loss-scaling state."""
 
+    def objectives_at(self, step: int | None) -> Sequence[Objective]:
+        """Return those that a step minimises, in order, all of them by default.
+
+        Args:
+            step: its 1-based number; ``None`` for one that stands for all, as where memory is foreseen.
+        """
+        del step
+        return self.objectives()
+
     def words_for(self, objective: str) -> str:
         """Return what a person calls an objective, or what else of a step ran out of memory."""
         return f"the pass of network_{objective}" if objective in self.optimizers else f"the pass '{objective}'"

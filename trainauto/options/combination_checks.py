@@ -65,7 +65,7 @@ def ranks_that_meet_in_the_backward_pass(options: Options) -> Iterator[Finding]:
         "distributed.batches: memory": chosen.batches == "memory",
         "memory.gradient_checkpointing": memory.gradient_checkpointing,
         "memory.allow_gradient_checkpointing": memory.allow_gradient_checkpointing,
-        "model_type: SRGANModel": options.model_type.lower() == "srganmodel",
+        f"model_type: {options.model_type}": options.model_type.lower() in ("srganmodel", "esrganmodel"),
         "float16 (use_amp without amp_bf16)": options.use_amp and not options.amp_bf16 and chosen.fully_shard,
         "use_channels_last": options.use_channels_last and chosen.fully_shard,
         "use_compile": options.use_compile and chosen.fully_shard,

@@ -5,7 +5,7 @@ from typing import Any
 from trainauto.options.source_locations import KeyPath
 
 _LOSSES = "Write it as an item of train.losses, e.g. `- {type: l1loss, loss_weight: 1.0}`."
-_ONE_STEP_EACH = "Remove it: the discriminator steps once with every step of the generator, from the first on."
+_NEVER_PAUSES = "Remove it: here the discriminator steps with every batch; net_d_iters spaces the generator's steps."
 _NOT_NEEDED = "Remove it: nothing here needs it."
 
 _HINTS = {
@@ -46,8 +46,9 @@ _HINTS = {
     "compile": "Write use_compile.",
     "channels_last": "Write use_channels_last.",
     "ema": "Write ema_decay under train.",
-    "net_d_iters": _ONE_STEP_EACH,
-    "net_d_init_iters": _ONE_STEP_EACH,
+    "adaptive_d": _NEVER_PAUSES,
+    "adaptive_d_ema_decay": _NEVER_PAUSES,
+    "adaptive_d_threshold": _NEVER_PAUSES,
     "resume_id": "Remove it: --auto_resume goes on with the same run of the tracker.",
     "entity": "Remove it, and set the variable WANDB_ENTITY.",
     "metrics_enabled": "Remove it: metrics are computed where val.metrics names some.",

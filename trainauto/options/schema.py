@@ -90,7 +90,9 @@ class Options(RunOptions):
         "super_resolution", description="What is learned; a file without it is of super-resolution.", exclude=True
     )
     model_type: str = option(
-        "SRModel", "Registered model: what is minimised. SRModel trains network_g alone, SRGANModel against network_d."
+        "SRModel",
+        "Registered model: what is minimised. SRModel trains network_g alone, SRGANModel against network_d, and "
+        "ESRGANModel against one that compares real and made images with each other (relativistic).",
     )
     scale: Annotated[int, Field(ge=1, le=16), BeforeValidator(whole)] = option(4, "Enlargement factor.", unit="times")
     use_channels_last: bool = option(False, "Keep images as NHWC in memory; faster with autocast on recent GPUs.")
@@ -101,7 +103,7 @@ class Options(RunOptions):
     network_g: Component = option(..., "The network to train, with its arguments; scale is filled in.")
     network_d: Component | None = option(
         None,
-        "The discriminator of SRGANModel, with its arguments, e.g. `{type: unetdiscriminatorsn}`.",
+        "The discriminator of SRGANModel or ESRGANModel, with its arguments, e.g. `{type: unetdiscriminatorsn}`.",
         reason="null: there is none",
     )
     path: PathOptions = option(PathOptions(), "Weights in, runs out.")

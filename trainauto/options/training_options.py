@@ -13,14 +13,23 @@ class TrainOptions(RunTraining):
 
     losses: Annotated[list[Component], Field(min_length=1)] = option(
         ...,
-        "Loss terms of the generator; each takes loss_weight. SRGANModel needs one ganloss among them, from which its "
-        "discriminator learns too.",
+        "Loss terms of the generator; each takes loss_weight. A model with a discriminator needs one ganloss "
+        "among them, from which its discriminator learns too.",
     )
     optim_g: Component = option(..., "Optimizer of the generator: Adam, AdamW or SGD with its arguments.")
     optim_d: Component | None = option(
         None,
-        "Optimizer of the discriminator of SRGANModel; scheduler and grad_clip hold for it too.",
+        "Optimizer of the discriminator of SRGANModel or ESRGANModel; scheduler and grad_clip hold for it too.",
         reason="null: there is none",
+    )
+    net_d_iters: PositiveInt = option(
+        1,
+        "The generator steps in every so many steps of the run, the discriminator in all of them, on what the "
+        "generator makes.",
+        unit="steps",
+    )
+    net_d_init_iters: NonNegativeInt = option(
+        0, "The generator does not step in the first so many steps of the run.", unit="steps"
     )
     lr_scaling: Literal["none", "sqrt", "linear"] = option(
         "none",

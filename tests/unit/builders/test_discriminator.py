@@ -15,8 +15,8 @@ from trainauto.models.base_model import BaseModel
 from trainauto.models.weights import save_weights
 from trainauto.optim.precision import Precision
 from trainauto.options.load import load_options
-from trainauto.tasks.sr.archs import UNetDiscriminatorSN
-from trainauto.tasks.sr.models import MODELS, SRGANModel, SRModel
+from trainauto.tasks.sr.archs import DUnet, UNetDiscriminatorSN
+from trainauto.tasks.sr.models import MODELS, ESRGANModel, SRGANModel, SRModel
 
 CPU = Precision(torch.device("cpu"))
 Build = Callable[..., BaseModel]
@@ -99,3 +99,40 @@ def test_a_model_of_ones_own_has_a_discriminator_if_it_takes_one(build: Build, m
     assert isinstance(build(**gan_options(model_type="Mine")), Mine)
     with pytest.raises(InputError, match="model_type Mine needs network_d"):
         build(**gan_options(model_type="Mine", network_d=None))
+
+
+def test_weights_whose_spectral_norm_is_named_otherwise_are_taken(build: Build, tmp_path: Path) -> None:
+    other = DUnet(num_feat=4)
+    names = {"weight_orig": "original", "weight_u": "0._u", "weight_v": "0._v"}
+
+    def theirs(name: str) -> str:
+        beginning, _, last = name.rpartition(".")
+        return f"{beginning}.parametrizations.weight.{names[last]}" if last in names else name
+
+    torch.save({theirs(name): value for name, value in other.state_dict().items()}, tmp_path / "net_d.pth")
+    network_d = {"type": "dunet", "num_feat": 4}
+    model = build(**gan_options(network_d=network_d, path={"pretrain_network_d": str(tmp_path / "net_d.pth")}))
+    assert all(
+        torch.equal(value, other.state_dict()[key]) for key, value in model.networks["net_d"].state_dict().items()
+    )
+
+
+@pytest.mark.parametrize("name", ["net_d_iters", "net_d_init_iters"])
+def test_how_often_the_generator_steps_reaches_a_model_that_has_a_discriminator(
+    build: Build, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = build(**gan_options(model_type="ESRGANModel", train={name: 3}))
+    assert isinstance(model, ESRGANModel)
+    assert [len(model.objectives_at(step)) for step in range(1, 7)] == (
+        [1, 1, 2, 1, 1, 2] if name == "net_d_iters" else [1, 1, 1, 2, 2, 2]
+    )
+    with pytest.raises(InputError, match=f"train.{name} is about a discriminator, and model_type SRModel has none"):
+        build(train={name: 3})
+
+    class Plain(SRGANModel):
+        def __init__(self, *given: Any, network_d: Any, make_optimizer_d: Any, **more: Any) -> None:
+            super().__init__(*given, network_d=network_d, make_optimizer_d=make_optimizer_d, **more)
+
+    monkeypatch.setitem(MODELS._entries, "plain", Plain)
+    with pytest.raises(InputError, match=f"Plain knows no {name}"):
+        build(**gan_options(model_type="Plain", train={name: 3}))

@@ -98,7 +98,7 @@ def test_what_is_copied_is_what_changes() -> None:
         optimizer.step()
         snapshot.commit_pass()
         snapshot.commit_step()
-    assert sorted(snapshot.changing_names) == ["center", "last", "made", "teacher.bias", "teacher.weight"]
+    assert sorted(snapshot.changing_by_piece) == ["center", "last", "made", "teacher.bias", "teacher.weight"]
     snapshot.take()
     assert len(snapshot._state._copies) == 5
 
@@ -113,7 +113,7 @@ def test_names_are_those_of_the_network_that_was_compiled() -> None:
     snapshot.take()
     snapshot._state._networks[0]._orig_mod(torch.rand(4, 3))
     snapshot.commit_pass()
-    assert snapshot.changing_names == ["running_mean", "running_var", "num_batches_tracked"]
+    assert snapshot.changing_by_piece == ["running_mean", "running_var", "num_batches_tracked"]
 
 
 def test_a_module_of_two_networks_is_one() -> None:
@@ -146,7 +146,7 @@ def test_what_changes_between_passes_is_not_taken_for_a_change_of_the_pass() -> 
         follow(model.teacher, model.student, "in place")  # in the loop, after the step
     snapshot.take()
     snapshot.restore()
-    assert not snapshot.changing_names
+    assert not snapshot.changing_by_piece
 
 
 def test_buffers_are_known_where_the_first_step_is_left_out() -> None:

@@ -96,7 +96,7 @@ def test_numbers_of_either_kind(load: Loader) -> None:
         ("train:lr=1", "unknown key 'lr' in train", "Write it under train.optim_g."),
         ("train:network_d=span", "unknown key 'network_d' in train", "Write it at the top level."),
         ("optim_d=x", "unknown key 'optim_d'", "Write it under train."),
-        ("train:net_d_iters=2", "unknown key 'net_d_iters'", "the discriminator steps once"),
+        ("train:adaptive_d=true", "unknown key 'adaptive_d'", "the discriminator steps with every batch"),
         ("train:gan_opt:type=x", "unknown key 'gan_opt' in train", "item of train.losses"),
         ("network_d=span", "network_d takes a section of keys", "Write {type: span}."),
         ("num_gpu=1", "unknown key 'num_gpu'", "device says where to train"),

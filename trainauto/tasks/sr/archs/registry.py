@@ -11,8 +11,11 @@ its own, raises ``ValueError`` for arguments that no network can be built from, 
 A discriminator judges images instead: it maps (N, num_in_ch, H, W), of any size, to logits with N first, says so with
 the class attribute ``is_discriminator = True``, and has neither ``scale`` nor ``size_requirements``. Both kinds are
 networks by name and share one registry, as in BasicSR; the attribute tells which key of an option file may name which.
+One that judges images of a single size says which by ``input_size``, in pixels; it mirrors smaller ones up to it. One
+that judges a batch as a whole has ``couples_samples = True``.
 
-Images are floats in [0, 1]. No network here has BatchNorm or anything else that couples the samples of a batch.
+Images are floats in [0, 1]. BatchNorm, too, couples the samples of a batch, which then runs whole; no network here that
+enlarges images does.
 """
 
 from collections.abc import Callable

@@ -6,6 +6,9 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
+Terms = dict[str, Tensor]
+"""Parts of a loss by name, each a scalar."""
+
 
 def checked_weight(loss_weight: float) -> float:
     """Return a factor of a loss.
@@ -19,11 +22,17 @@ def checked_weight(loss_weight: float) -> float:
 
 
 class WeightedLoss(nn.Module):
-    """A loss ``(prediction, target) -> scalar`` times its weight.
+    """A loss ``(prediction, target) -> scalar`` times its weight; one of several parts gives each by its name.
 
     It is a mean over samples, each counted alike, so that the loss of a batch is the mean of the losses of its parts,
     weighted by their samples: the engine may run a batch in pieces. It is computed in float32, outside of autocast:
     half precision would round away the last, small differences that are left to learn.
+
+    Attributes:
+        couples_samples: whether samples depend on each other, so that it is no such mean: a batch that does not fit is
+            then given back, or its samples are cut, and never run in pieces.
+        half_precision: whether it runs under autocast where its network does.
+        needs_average: whether it also compares with what the averaged network makes, a third argument.
 
     Args:
         loss_weight: factor of this term in the sum that is minimised.
@@ -32,6 +41,10 @@ class WeightedLoss(nn.Module):
     Raises:
         ValueError: another reduction is asked for, or a weight that would have the loss rise.
     """
+
+    couples_samples: bool = False
+    half_precision: bool = False
+    needs_average: bool = False
 
     def __init__(self, loss_weight: float = 1.0, reduction: Literal["mean"] = "mean") -> None:
         super().__init__()
@@ -42,12 +55,13 @@ class WeightedLoss(nn.Module):
             )
         self.loss_weight = checked_weight(loss_weight)
 
-    def forward(self, prediction: Tensor, target: Tensor) -> Tensor:
-        """Return the weighted loss.
+    def forward(self, prediction: Tensor, target: Tensor, *further: Tensor) -> Tensor | Terms:
+        """Return the weighted loss, or its weighted parts.
 
         Args:
             prediction: (N, C, H, W), 0 to 1.
             target: the same shape.
+            further: what the averaged network makes of the same images, where the loss ``needs_average``.
 
         Raises:
             ValueError: the shapes differ; broadcasting would hide the mistake.
@@ -57,11 +71,15 @@ class WeightedLoss(nn.Module):
                 f"{type(self).__name__}: prediction {tuple(prediction.shape)} and target {tuple(target.shape)} differ "
                 "in shape"
             )
-        with torch.autocast(prediction.device.type, enabled=False):
-            return self.loss_weight * self.compute(prediction.float(), target.float())
+        half = torch.is_autocast_enabled(prediction.device.type) and self.half_precision
+        with torch.autocast(prediction.device.type, enabled=half):
+            value = self.compute(prediction.float(), target.float(), *(image.float() for image in further))
+        if isinstance(value, dict):
+            return {name: self.loss_weight * part for name, part in value.items()}
+        return self.loss_weight * value
 
-    def compute(self, prediction: Tensor, target: Tensor) -> Tensor:
-        """Return the unweighted loss of float32 images, (N, C, H, W)."""
+    def compute(self, prediction: Tensor, target: Tensor) -> Tensor | Terms:
+        """Return the unweighted loss of float32 images, (N, C, H, W), or its parts."""
         raise NotImplementedError
 
     def extra_repr(self) -> str:

@@ -23,13 +23,17 @@ class SRModel(BaseModel):
 
     Args:
         network_g: maps (N, C, h, w) in [0, 1] to (N, C, h * scale, w * scale).
-        losses: loss terms by the name to log them under; each maps (output, reference) to a scalar.
+        losses: loss terms by the name to log them under; each maps (output, reference) to a scalar, or to parts by
+            name, which are logged as ``name_part``.
         make_optimizer: builds the optimizer for the parameters it is given.
         precision: number format, and the device.
         ema_decay: decay of the moving average of weights; 0 keeps none.
         channels_last: keep images as NHWC in memory.
         compile_network: run the network through ``torch.compile`` with dynamic shapes.
         parallel: makes the network one of several ranks; see :mod:`trainauto.models.parallel`.
+
+    Raises:
+        ValueError: a loss compares with the averaged network, and there is none.
     """
 
     def __init__(
@@ -51,6 +55,10 @@ class SRModel(BaseModel):
         if ema_decay:
             self.averages["net_g"] = Ema(self._network, ema_decay)
         self._losses = {name: loss.to(self.device) for name, loss in losses.items()}
+        self._needs_average = any(needs_average(loss) for loss in losses.values())
+        if self._needs_average and not ema_decay:
+            name = next(name for name, loss in losses.items() if needs_average(loss))
+            raise ValueError(f"loss '{name}' compares with the averaged network: it needs an ema_decay above 0")
         averages = [average.network for average in self.averages.values()]
         forward = parallel(self._network, averages) if parallel is not None else self._network
         # Compiled beside the plain network, so that saved names do not change.
@@ -88,13 +96,27 @@ class SRModel(BaseModel):
 
     def _loss(self, micro_batch: MicroBatch) -> LossTerms:
         with self._precision.autocast():
-            output = self._forward(self._image(micro_batch["lq"]))
-            return self._differences(output, micro_batch)
+            lq = self._image(micro_batch["lq"])
+            return self._differences(self._forward(lq), lq, micro_batch)
 
-    def _differences(self, output: Tensor, micro_batch: MicroBatch) -> dict[str, Tensor]:
-        """Return the terms that compare an output with its reference."""
+    def _differences(self, output: Tensor, lq: Tensor, micro_batch: MicroBatch) -> dict[str, Tensor]:
+        """Return the terms that compare what was made of ``lq`` with its reference."""
         gt = self._image(micro_batch["gt"])
-        return {name: loss(output, gt) for name, loss in self._losses.items()}
+        averaged = self._averaged(lq) if self._needs_average else None
+        terms: dict[str, Tensor] = {}
+        for name, loss in self._losses.items():
+            value = loss(output, gt, averaged) if needs_average(loss) else loss(output, gt)
+            if isinstance(value, Mapping):
+                terms |= {f"{name}_{part}": term for part, term in value.items()}
+            else:
+                terms[name] = value
+        return terms
+
+    @torch.no_grad()
+    def _averaged(self, lq: Tensor) -> Tensor:
+        """Return what the averaged network makes of images."""
+        made: Tensor = self.averages["net_g"].network(lq)
+        return made
 
     def _image(self, pixels: Tensor) -> Tensor:
         """Return uint8 pixels as float32 from 0 to 1."""
@@ -106,11 +128,24 @@ class SRModel(BaseModel):
 
     def _new_pass(self, name: str, loss: Callable[[MicroBatch], LossTerms], *networks: nn.Module) -> Objective:
         """Return the pass of the optimizer of that name, whose loss runs ``networks`` in training mode."""
-        # Batch statistics make the parts of a batch depend on each other.
         modules = (module for network in networks for module in network.modules())
-        splittable = not any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in modules)
+        splittable = not any(map(couples_samples, modules))
+        splittable = splittable and not (name == "g" and any(map(couples_samples, self._losses.values())))
         return Objective(name, self.optimizers[name], loss, splittable=splittable, scaler=self._precision.new_scaler())
 
     @staticmethod
     def _bounded(image: Tensor) -> Tensor:
         return image.float().clamp_(0, 1)
+
+
+def needs_average(loss: nn.Module) -> bool:
+    """Return whether a loss, ours or of a plugin, also compares with what the averaged network makes."""
+    return bool(getattr(loss, "needs_average", False))
+
+
+def couples_samples(module: nn.Module) -> bool:
+    """Return whether the samples of a batch depend on each other in a loss or a network, ours or of a plugin.
+
+    Batch statistics do that in training.
+    """
+    return isinstance(module, nn.modules.batchnorm._BatchNorm) or bool(getattr(module, "couples_samples", False))

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from copy import deepcopy
+from math import isfinite
 from pathlib import Path
 
 import pytest
@@ -11,9 +12,15 @@ from torch import Tensor, nn
 from tests.unit.engine.test_snapshot import Limited, fail_for_real
 from tests.unit.engine.test_step import CPU, batch_of, step
 from trainauto.core.batch import Batch
-from trainauto.models import SRGANModel
+from trainauto.core.records import MicrobatchSplit
+from trainauto.distributed.communicator import SINGLE_PROCESS
+from trainauto.engine.gradients import compute_gradients
+from trainauto.engine.snapshot import StepSnapshot
+from trainauto.engine.step import StepSettings, optimize_parameters, parameters_of
+from trainauto.engine.step_outcome import Gradients, Stepped
+from trainauto.models import ESRGANModel, SRGANModel
 from trainauto.optim.precision import Precision
-from trainauto.tasks.sr.archs import UNetDiscriminatorSN
+from trainauto.tasks.sr.archs import MultiscalePatchGANDiscriminatorSN, UNetDiscriminatorSN
 from trainauto.tasks.sr.losses import GANLoss
 
 
@@ -45,6 +52,8 @@ def gan(
     dtype: torch.dtype = torch.float32,
     rates: tuple[float, float] = (0.01, 0.01),
     made_by: nn.Module | None = None,
+    kind: type[SRGANModel] = SRGANModel,
+    **pace: int,
 ) -> SRGANModel:
     torch.manual_seed(0)
     rate_g, rate_d = rates
@@ -52,7 +61,7 @@ def gan(
     torch.manual_seed(1)
     for parameter in () if judge is None else judge.parameters():
         nn.init.normal_(parameter, std=0.1)
-    return SRGANModel(
+    return kind(
         net_g,
         losses or {"l1loss": nn.L1Loss(), "ganloss": GANLoss(loss_weight=0.1)},
         lambda p: torch.optim.Adam(p, lr=rate_g),
@@ -60,6 +69,7 @@ def gan(
         network_d=judge or UNetDiscriminatorSN(num_feat=4),
         make_optimizer_d=lambda p: torch.optim.Adam(p, lr=rate_d),
         ema_decay=0.9,
+        **pace,
     )
 
 
@@ -140,6 +150,38 @@ def test_the_discriminator_sees_what_the_generator_made_before_it_stepped() -> N
 
 
 @pytest.mark.parametrize("gan_type", ["vanilla", "lsgan", "hinge"])
+def test_relativistic_values_and_gradients_are_those_of_plain_torch_in_float64(gan_type: str) -> None:
+    model = gan(Judge(), {"gan": GANLoss(gan_type, loss_weight=0.3)}, kind=ESRGANModel)
+    assert [one.splittable for one in model.objectives()] == [False, False]
+    net_g, net_d = (deepcopy(model.networks[name]).double() for name in ("net_g", "net_d"))
+    batch = batch_of(3)
+    lq, gt = batch.tensors["lq"].double() / 255, batch.tensors["gt"].double() / 255
+
+    def loss(judgements: Tensor, is_real: bool, for_d: bool) -> Tensor:
+        sign = 1 if is_real else -1
+        if gan_type == "vanilla":
+            return nn.functional.softplus(-sign * judgements).mean()
+        if gan_type == "lsgan":
+            return (judgements - float(is_real)).square().mean()
+        return nn.functional.relu(1 - sign * judgements).mean() if for_d else -sign * judgements.mean()
+
+    made, real = net_g(lq), net_d(gt).detach()
+    judged = net_d(made)
+    term_g = 0.3 * (loss(real - judged.mean(), False, False) + loss(judged - real.mean(), True, False)) / 2
+    gradients_g = torch.autograd.grad(term_g, list(net_g.parameters()))
+    real, judged = net_d(gt), net_d(made.detach())
+    term_real = loss(real - judged.detach().mean(), True, True) / 2
+    term_made = loss(judged - real.detach().mean(), False, True) / 2
+    gradients_d = torch.autograd.grad(term_real + term_made, list(net_d.parameters()))
+
+    expected = {"l_g_gan": term_g.item(), "l_d_real": term_real.item(), "l_d_fake": term_made.item()}
+    found = gradients(model, batch, 3)
+    for name, plain in (("g", gradients_g), ("d", gradients_d)):
+        torch.testing.assert_close(found[name].double(), torch.cat([g.flatten() for g in plain]), rtol=1e-4, atol=1e-6)
+    assert step(model, batch).losses == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.parametrize("gan_type", ["vanilla", "lsgan", "hinge"])
 def test_each_learns_to_win_where_the_other_stands_still(gan_type: str) -> None:
     batch = batch_of(4)
     for rates, terms in (((0.02, 0.0), ["l_g_gan"]), ((0.0, 0.02), ["l_d_real", "l_d_fake"])):
@@ -165,11 +207,82 @@ def test_a_replay_equals_a_run_that_was_split_from_the_start(where: str) -> None
         torch.testing.assert_close(weights(failing, name), weights(split, name), rtol=1e-4, atol=1e-5)
 
 
-def test_spectral_norm_differs_little_between_a_whole_batch_and_pieces() -> None:
-    """It takes a step of its power method in each forward pass: the losses of pieces are not those of whole batches."""
-    expected, found = (step(gan(), batch_of(8, micro=micro)) for micro in (1, 4))
-    assert found.losses == pytest.approx(expected.losses, rel=5e-5)
-    assert found.grad_norms == pytest.approx(expected.grad_norms, rel=1e-2)
+def gradients(model: SRGANModel, batch: Batch, largest: int) -> dict[str, Tensor]:
+    """Return the gradients of each pass in pieces of at most so many samples; no weights move."""
+    snapshot, tensors, found = StepSnapshot.of(model), model.feed_data(batch), {}
+    for one in model.objectives():
+        begin = MicrobatchSplit(-(-len(batch) // largest), batch.shape.extent)
+        given = compute_gradients(one, tensors, batch, snapshot, CPU, None, begin, SINGLE_PROCESS, len(batch))
+        assert isinstance(given, Gradients)
+        tensors |= given.handed_on
+        found[one.name] = torch.cat([p.grad.flatten() for p in parameters_of(one) if p.grad is not None])
+    return found
+
+
+@pytest.mark.parametrize("largest", [1, 3])
+def test_a_batch_in_pieces_has_the_gradients_of_the_whole_under_spectral_norm(largest: int) -> None:
+    def sharp() -> SRGANModel:
+        """Return one whose gradients of real and made images do not cancel down to rounding."""
+        model = gan()
+        with torch.no_grad():
+            for parameter in (*model.networks["net_g"].parameters(), model.networks["net_d"].conv9.weight):
+                parameter.mul_(3)
+        return model
+
+    whole, pieces = (gradients(sharp(), batch_of(8), most) for most in (8, largest))
+    for name in ("g", "d"):
+        assert (whole[name] - pieces[name]).norm() <= 1e-6 * whole[name].norm()
+
+
+def test_the_generator_steps_where_the_number_of_the_step_says_so() -> None:
+    model, batch = gan(Judge(), net_d_iters=2, net_d_init_iters=3), batch_of(4)
+    moved = []
+    for number in range(1, 7):
+        before = {name: weights(model, name).clone() for name in ("net_g", "net_d")}
+        with torch.no_grad():
+            made = model.networks["net_g"](batch.tensors["lq"] / 255)
+            expected = GANLoss()(model.networks["net_d"](made), False, is_disc=True).item()
+        outcome = optimize_parameters(model, batch, StepSettings(step=number))
+        assert isinstance(outcome, Stepped)
+        assert outcome.losses["l_d_fake"] == pytest.approx(expected, rel=1e-5)  # made by the generator of this step
+        assert outcome.left_out == (() if "l_g_gan" in outcome.losses else ("g",))
+        moved.append([not torch.equal(weights(model, name), old) for name, old in before.items()])
+    assert moved == [[False, True], [False, True], [False, True], [True, True], [False, True], [True, True]]
+    assert set(step(model, batch).losses) == {"l_g_l1loss", "l_g_gan", "l_d_real", "l_d_fake"}  # what traces run
+
+
+def test_a_generator_that_only_makes_images_couples_them_by_its_batch_norm() -> None:
+    model = gan(Judge(), made_by=generator(batch_norm=True), net_d_iters=2)
+    assert [one.splittable for one in model.objectives()] == [False, False]
+
+
+def test_a_discriminator_that_judges_a_batch_as_a_whole_is_not_split() -> None:
+    model = gan(MultiscalePatchGANDiscriminatorSN(ndf=2, n_layers=1, num_d=2))
+    assert [one.splittable for one in model.objectives()] == [False, False]
+    assert all(isfinite(value) for value in step(model, batch_of(3)).losses.values())
+
+
+@pytest.mark.parametrize("pace", [{"net_d_iters": 0}, {"net_d_init_iters": -1}])
+def test_numbers_of_steps_out_of_their_range_are_refused(pace: dict[str, int]) -> None:
+    with pytest.raises(ValueError, match="net_d_iters must be at least 1, and net_d_init_iters at least 0"):
+        gan(Judge(), **pace)
+
+
+def test_each_pass_takes_one_step_of_the_power_method_however_it_runs(caplog: pytest.LogCaptureFixture) -> None:
+    def estimate(model: SRGANModel) -> Tensor:
+        return torch.cat([value for name, value in model.networks["net_d"].named_buffers() if name.endswith("_u")])
+
+    whole = gan(rates=(0.0, 0.0))
+    step(whole, batch_of(6))
+    by_hand = gan(rates=(0.0, 0.0))
+    for _ in ("g", "d"):
+        by_hand.networks["net_d"](torch.rand(1, 3, 8, 8))
+    assert torch.equal(estimate(whole), estimate(by_hand))
+    limited = {"limited": Limited("backward", 2), "gan": GANLoss(loss_weight=0.1)}
+    failing = gan(losses=limited, rates=(0.0, 0.0))
+    assert step(failing, batch_of(6)).failures
+    assert torch.equal(estimate(failing), estimate(whole))
+    assert "forward passes of" not in caplog.text
 
 
 def test_the_discriminator_may_learn_again_after_any_error() -> None:

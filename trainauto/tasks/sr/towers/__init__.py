@@ -1,0 +1,1 @@
+"""Networks trained to recognise objects, whose features images are compared by; they are never trained here."""
