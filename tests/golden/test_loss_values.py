@@ -36,7 +36,8 @@ def test_value_and_gradient(case: dict[str, Any]) -> None:
     side = case.get("side_px", 192)
     target, prediction = (image.float()[..., :side, :side] for image in sines())
     prediction = prediction.requires_grad_()
-    value = LOSSES.get(case["loss"])(loss_weight=1.0, **case.get("arguments", {}))(prediction, target)
+    further = [(prediction.detach() + target) / 2] if "average" in case else []
+    value = LOSSES.get(case["loss"])(loss_weight=1.0, **case.get("arguments", {}))(prediction, target, *further)
     if "parts" in case:
         assert {name: part.item() for name, part in value.items()} == pytest.approx(case["parts"], rel=1e-5)
         value = torch.stack(list(value.values())).sum()

@@ -65,7 +65,9 @@ class PerceptualLoss(WeightedLoss):
         require_rgb(prediction, type(self).__name__)
         found, wanted = self.tower(prediction), _fixed(self.tower, target)
         terms = [
-            weight * self._compare(found[name], wanted[name]).mean() for name, weight in self.layer_weights.items()
+            # In float32: Charbonnier's small constant is zero in float16, and its slope no number where features agree.
+            weight * self._compare(found[name].float(), wanted[name].float()).mean()
+            for name, weight in self.layer_weights.items()
         ]
         return torch.stack(terms).sum().clamp_min(self.clip_min)
 
