@@ -37,7 +37,8 @@ def write_seeded_tower(design: Design, file: Path, divisor: int = 1) -> None:
         state[f"features.{layer.index}.bias"] = torch.zeros(channels)
         channels_in = channels
     file.parent.mkdir(parents=True, exist_ok=True)
-    torch.save(state, file)
+    # As torchvision's files are, which are older than the format of today.
+    torch.save(state, file, _use_new_zipfile_serialization=False)
 
 
 def main() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from trainauto.core.errors import InputError, Problem
-from trainauto.models.weights_file import read_weights
+from trainauto.tasks.sr.towers.fixed_weights import read_fixed_weights
 from trainauto.tasks.sr.towers.tower import Design, Tower
 
 logger = logging.getLogger(__name__)
@@ -35,10 +35,10 @@ def load_tower(design: Design, wanted: Iterable[str], file: str | Path | None, *
         raise InputError(
             Problem(
                 f"the weights of {design.name} are not here: {path}",
-                advice=f"Download {SOURCE}{design.file} ({design.mib:.0f} MiB) to that place, or name a file you have.",
+                advice=f"Download {SOURCE}{design.file} ({design.mib:.0f} MiB) to that place, or give `weights`, the path of one you have.",
             )
         )
-    weights = read_weights(path).tensors
+    weights = read_fixed_weights(path)
     divisor = _divisor(design, weights, path)
     tower = Tower(design, wanted, divisor=divisor, **how)
     names = tower.published_names()
