@@ -8,9 +8,9 @@ import pytest
 
 sys.path.append(str(Path(__file__).parents[1] / "scripts"))
 
-from seeded_tower import write_seeded_tower  # noqa: E402
+from seeded_tower import write_seeded_tower
 
-from trainauto.tasks.sr.towers.tower import DESIGNS  # noqa: E402
+from trainauto.tasks.sr.towers.tower import DESIGNS
 
 needs_metrics = pytest.mark.skipif(
     not (importlib.util.find_spec("lpips") and importlib.util.find_spec("DISTS_pytorch")),

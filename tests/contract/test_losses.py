@@ -18,9 +18,7 @@ IMAGE_LOSSES = [
     if not issubclass(LOSSES.get(name), GANLoss)
 ]
 """Losses that compare an image with its reference; GANLoss has tests of its own (tests/unit/tasks/sr/losses)."""
-WITH_REDUCTION = [
-    name for name in LOSSES if "reduction" in signature(LOSSES.get(name)).parameters
-]
+WITH_REDUCTION = [name for name in LOSSES if "reduction" in signature(LOSSES.get(name)).parameters]
 COLOUR = {
     "ColorLoss",
     "ConsistencyLoss",

@@ -10,6 +10,7 @@ import types
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -18,6 +19,7 @@ from tests.acceptance import only_in_acceptance
 from tests.golden.test_loss_values import sines
 from tests.seeded_towers import needs_metrics, write_seeded_towers
 from trainauto.tasks.sr.losses import LOSSES
+from trainauto.tasks.sr.metrics import METRICS, better_is_higher
 
 VGG16 = (64, 64, "pool", 128, 128, "pool", 256, 256, 256, "pool", 512, 512, 512, "pool", 512, 512, 512, "pool")
 
@@ -78,6 +80,22 @@ def test_lpips_is_that_of_its_package(packages: None, net: str) -> None:
 def test_dists_is_that_of_its_package(packages: None) -> None:
     reference = importlib.import_module("DISTS_pytorch").DISTS()
     _compare(lambda x, y: reference.double()(x, y, require_grad=True), LOSSES.get("dists")().double().distance)
+
+
+@needs_metrics
+def test_metrics_are_those_of_the_packages(packages: None) -> None:
+    target, prediction = ((image[:1, :, :64, :64] * 255).round() for image in sines())
+    pixels = [image[0].permute(1, 2, 0).numpy().astype(np.uint8) for image in (prediction, target)]
+    lpips = importlib.import_module("lpips").LPIPS(net="alex", verbose=False)
+    dists = importlib.import_module("DISTS_pytorch").DISTS()
+    x, y = (image.float() / 255 for image in (prediction, target))
+    assert METRICS.get("calculate_lpips")(*pixels) == pytest.approx(lpips(x, y, normalize=True).item(), rel=1e-4)
+    assert METRICS.get("calculate_dists")(*pixels) == pytest.approx(dists(x, y).item(), abs=1e-5)
+    for name in ("calculate_lpips", "calculate_dists"):
+        assert METRICS.get(name)(pixels[0], pixels[0]) == pytest.approx(0, abs=1e-6)
+        assert not better_is_higher(name)
+        with pytest.raises(ValueError, match="takes uint8 images of shape"):
+            METRICS.get(name)(pixels[0][..., :1], pixels[0][..., :1])
 
 
 def _compare(reference: Any, mine: Any) -> None:

@@ -11,8 +11,8 @@ from tests.seeded_towers import needs_metrics, write_seeded_towers
 from trainauto.core.plan import Plan
 
 sys.path.append(str(Path(__file__).parents[3] / "scripts" / "bench"))
-import trace_accuracy as bench  # noqa: E402
-from trace_cases import option_case  # noqa: E402
+import trace_accuracy as bench
+from trace_cases import option_case
 
 DEFAULT = ["charbonnierloss", "mssimloss", "perceptualloss", "hsluvloss"]
 PLAN = Plan.of(batch_size=3, lq_size=16)

@@ -13,8 +13,6 @@ from trainauto.tasks.sr.towers.tower import Design, Tower
 
 logger = logging.getLogger(__name__)
 
-SOURCE = "https://download.pytorch.org/models/"
-
 
 def load_tower(design: Design, wanted: Iterable[str], file: str | Path | None, **how: Any) -> Tower:
     """Return a tower with its weights.
@@ -35,7 +33,7 @@ def load_tower(design: Design, wanted: Iterable[str], file: str | Path | None, *
         raise InputError(
             Problem(
                 f"the weights of {design.name} are not here: {path}",
-                advice=f"Download {SOURCE}{design.file} ({design.mib:.0f} MiB) to that place, or give `weights`, the path of one you have.",
+                advice=f"{_source(design)} Put it there, or write `weights`, the path of one that you have.",
             )
         )
     weights = read_fixed_weights(path)
@@ -72,4 +70,11 @@ def _divisor(design: Design, weights: dict[str, torch.Tensor], path: Path) -> in
 
 def _other_network(design: Design, path: Path, reason: str) -> InputError:
     message = f"{path} does not hold the weights of {design.name}: {reason}"
-    return InputError(Problem(message, advice=f"The file that is meant is {SOURCE}{design.file}."))
+    return InputError(Problem(message, advice=_source(design)))
+
+
+def _source(design: Design) -> str:
+    return (
+        f"It is torchvision's {design.file} ({design.mib:.0f} MiB), from models/ of PyTorch's download site; on a "
+        f"machine with torchvision, torchvision.models.{design.name}(weights='IMAGENET1K_V1') fetches it."
+    )
