@@ -107,9 +107,8 @@ def test_a_tower_that_is_not_there(load: Load, tmp_path: Path) -> None:
     problem = problem_of(load(L1, {"type": "perceptualloss", "loss_weight": 0.01}))
     place = tmp_path / "torch/hub/checkpoints/vgg19-dcbb9e9d.pth"
     assert problem.message == f"the weights of vgg19 are not here: {place}"
-    assert problem.advice.startswith(
-        "Download https://download.pytorch.org/models/vgg19-dcbb9e9d.pth (548 MiB) to that"
-    )
+    assert problem.advice.startswith("It is torchvision's vgg19-dcbb9e9d.pth (548 MiB), from models/ of PyTorch's")
+    assert problem.advice.endswith("Put it there, or write `weights`, the path of one that you have.")
     assert "perceptualloss" in text_at(problem)
 
 

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from torch import Tensor
-from torch._subclasses.fake_tensor import unset_fake_temporarily
+from torch._subclasses.fake_tensor import FakeTensorMode, unset_fake_temporarily
 
 from trainauto.models.weights_file import read_weights
 
@@ -19,4 +19,6 @@ def read_fixed_weights(file: Path) -> dict[str, Tensor]:
     """
     with unset_fake_temporarily() as mode:
         tensors = read_weights(file).tensors
-    return tensors if mode is None else {name: mode.from_tensor(tensor) for name, tensor in tensors.items()}
+    if not isinstance(mode, FakeTensorMode):
+        return tensors
+    return {name: mode.from_tensor(tensor) for name, tensor in tensors.items()}
