@@ -7,7 +7,7 @@ float32 on a CPU. The packages import torchvision for nothing but the layers of 
 import importlib
 import sys
 import types
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,6 +22,11 @@ from trainauto.tasks.sr.losses import LOSSES
 from trainauto.tasks.sr.metrics import METRICS, better_is_higher
 
 VGG16 = (64, 64, "pool", 128, 128, "pool", 256, 256, 256, "pool", 512, 512, 512, "pool", 512, 512, 512, "pool")
+VGG19 = (64, 64, "pool", 128, 128, "pool", *[256] * 4, "pool", *[512] * 4, "pool", *[512] * 4, "pool")
+MEAN, DEVIATION = (
+    torch.tensor(values, dtype=torch.float64).view(1, 3, 1, 1)
+    for values in ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
+)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -51,6 +56,46 @@ def test_value_and_gradient(name: str, arguments: dict[str, Any], value: float, 
     assert gradient.norm().item() == pytest.approx(norm, rel=1e-4)
     # One pixel's slope jumps where a feature passes ReLU's kink, which float32 does elsewhere on each machine.
     assert gradient[0, 0, 50, 60].item() == pytest.approx(at, rel=5e-3)
+
+
+def test_perceptual_is_the_sum_over_layers() -> None:
+    """Before ReLU, the border continued for the first convolution alone."""
+    layers = _sequential(VGG19)
+    x, y = (image[:, :, :32, :32] for image in sines())
+    at = {2: 0.1, 7: 0.1, 16: 1.0, 25: 1.0, 34: 1.0}
+    network = _filled(layers, "vgg19-dcbb9e9d.pth").features.double()
+
+    def features(image: Tensor) -> dict[int, Tensor]:
+        image = nn.functional.pad((image - MEAN) / DEVIATION, (1, 1, 1, 1), mode="replicate")
+        found = {}
+        for number, layer in enumerate(network):
+            image = nn.functional.conv2d(image, layer.weight, layer.bias) if number == 0 else layer(image)
+            if number in at:
+                found[number] = image.clone()
+        return found
+
+    found, wanted = features(x), features(y)
+    expected = sum(weight * (found[n] - wanted[n]).abs().mean() for n, weight in at.items())
+    mine = LOSSES.get("perceptual")(criterion="l1").double().compute(x, y)
+    assert mine.item() == pytest.approx(expected.item(), rel=1e-6)
+
+
+@pytest.mark.parametrize("criterion", ["l1", "l2", "fro"])
+def test_basicsr_s_perceptual_loss_and_style(criterion: str) -> None:
+    network = _vgg16().features.double()
+    x, y = (image[:, :, :32, :32] for image in sines())
+    found, wanted = (network[:29]((image - MEAN) / DEVIATION) for image in (x, y))  # up to conv5_3
+    compare = {
+        "l1": lambda a, b: (a - b).abs().mean(),
+        "l2": lambda a, b: (a - b).square().mean(),
+        "fro": lambda a, b: (a - b).square().sum().sqrt(),
+    }[criterion]
+    grams = [torch.einsum("nchw,ndhw->ncd", f, f) / f[0].numel() for f in (found, wanted)]
+    loss = LOSSES.get("vggperceptualloss")(vgg_type="vgg16", criterion=criterion, style_weight=2.0).double()
+    parts = loss.compute(x, y)
+    assert parts["percep"].item() == pytest.approx(compare(found, wanted).item(), rel=1e-6)
+    assert parts["style"].item() == pytest.approx(2 * compare(*grams).item(), rel=1e-6)
+    assert loss.couples_samples == (criterion == "fro")
 
 
 @pytest.fixture
@@ -124,15 +169,19 @@ def _alexnet(pretrained: bool = False, **_: Any) -> nn.Module:
 
 
 def _vgg16(pretrained: bool = False, **_: Any) -> nn.Module:
+    return _filled(_sequential(VGG16), "vgg16-397923af.pth")
+
+
+def _sequential(design: Sequence[int | str]) -> list[nn.Module]:
     layers: list[nn.Module] = []
     before = 3
-    for channels in VGG16:
+    for channels in design:
         if isinstance(channels, str):
             layers.append(nn.MaxPool2d(2, 2))
         else:
             layers += [nn.Conv2d(before, channels, 3, padding=1), nn.ReLU()]
             before = channels
-    return _filled(layers, "vgg16-397923af.pth")
+    return layers
 
 
 def _filled(layers: list[nn.Module], file: str) -> nn.Module:
