@@ -24,6 +24,7 @@ COLOUR = {
     "ConsistencyLoss",
     "CosimLoss",
     "DISTSLoss",
+    "FLIPLoss",
     "GradientVarianceLoss",
     "HSLuvLoss",
     "LPIPSLoss",
@@ -34,12 +35,13 @@ COLOUR = {
     "VGGPerceptualLoss",
 }
 """They refuse grey images."""
-CLAMPED = {"ClippedPseudoHuberLoss", "ConsistencyLoss", "CosimLoss", "HSLuvLoss", "LumaLoss", "MSSIMLoss"}
+CLAMPED = {"ClippedPseudoHuberLoss", "ConsistencyLoss", "CosimLoss", "FLIPLoss", "HSLuvLoss", "LumaLoss", "MSSIMLoss"}
 """Values outside of 0 to 1, or differences below 1/255, have no gradient there."""
 AT_BEST = {
     "CharbonnierLoss": 1e-6,
     "ClippedPseudoHuberLoss": 0.003921,
     "ConsistencyLoss": 2e-6,
+    "FLIPLoss": 9.86e-5,
     "GradientVarianceLoss": 2e-6,
     "PSNRLoss": -80.0,
     "PerceptualFP16Loss": 3.2e-6,

@@ -34,7 +34,7 @@ def _towers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         ["l1loss", "fftloss", "psnrloss"],
         ["colorloss", "averageloss", "bicubicloss", "lumaloss"],
         ["ffloss", "gradientvarianceloss", "nccloss"],
-        ["cosimloss", "sobeledgeloss", "msssiml1loss"],
+        ["cosimloss", "sobeledgeloss", "msssiml1loss", "fliploss"],
         ["ldlloss"],
         ["mssim_loss", "consistency_loss", "chc_loss", "ldl_loss"],
         ["vggperceptualloss", "perceptualfp16loss"],

@@ -14,7 +14,6 @@ _LEFT_OUT = {
     "dinov2": _TEXTURE,
     "fd": _DRAWS,
     "fdl": _DRAWS,
-    "flip": "lpipsloss and hsluvloss compare what eyes see, too",
     "hrinversion": _TEXTURE,
     "kl": "charbonnierloss and mssimloss compare images directly",
     "linedistiller": "sobeledgeloss and gradientvarianceloss compare edges",
