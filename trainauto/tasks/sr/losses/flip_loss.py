@@ -73,7 +73,7 @@ class FLIPLoss(WeightedLoss):
         degrees = torch.arange(-radius, radius + 1, device=pairs[0].device) / self.pixels_per_degree
         channels = []
         for channel, gaussians in zip(pairs, SENSITIVITY, strict=True):
-            blurred, total = torch.zeros_like(channel), 0.0
+            blurred, total = torch.zeros_like(channel), torch.zeros((), device=channel.device)
             for factor, width in gaussians:
                 window = torch.exp(-(math.pi**2) * degrees.square() / width)
                 share = factor * math.sqrt(math.pi / width) * window.sum() ** 2
