@@ -92,12 +92,13 @@ def make(root: Path, extras: Sequence[str], lock_fd: int) -> None:
             pip(python, "install", TORCH, lock_fd=lock_fd)
     constraints = venv / "trainauto-constraints.txt"
     write_constraints(python, constraints, tested=root / TESTED_VERSIONS if "test" in wanted else None)
-    together = [extra for extra in wanted if extra != ALONE]
+    together = [extra for extra in wanted if extra not in ALONE]
+    alone = [line for extra in wanted if extra in ALONE for line in requirements_of(root, extra)]
     project = f"{root}[{','.join(together)}]" if together else str(root)
     with phase("installing trainauto and what it needs" + (f" ({', '.join(wanted)})" if wanted else "")):
         pip(python, "install", "-c", str(constraints), "-e", project, lock_fd=lock_fd)
-        if ALONE in wanted:
-            pip(python, "install", "-c", str(constraints), "--no-deps", *requirements_of(root, ALONE), lock_fd=lock_fd)
+        if alone:
+            pip(python, "install", "-c", str(constraints), "--no-deps", *alone, lock_fd=lock_fd)
     write_stamp(root, wanted)
 
 
@@ -113,7 +114,7 @@ def use_running(root: Path, extras: Sequence[str]) -> Environment:
         print(f"environment: torch {torch} is older than the project asks for; it is left as it is", flush=True)
         missing = [requirement for requirement in missing if name_of(requirement) != "torch"]
     if missing:
-        alone = requirements_of(root, ALONE) if ALONE in extras else []
+        alone = [line for extra in extras if extra in ALONE for line in requirements_of(root, extra)]
         together = [TORCH if name_of(line) == "torch" else line for line in missing if line not in alone]
         install_missing(python, together)
         install_missing(python, [line for line in missing if line in alone], "--no-deps")

@@ -14,9 +14,11 @@ from pathlib import Path
 TORCH = "torch==2.13.0"
 TESTED_VERSIONS = "tests/versions.txt"  # from the repository's root
 TAIL_LINES = 20
-ALONE = "archs"  # extra installed without dependencies: spandrel asks for torchvision, which may replace torch
+ALONE = ("archs", "metrics")
+"""Extras installed without dependencies: they ask for torchvision, which may replace torch and is not needed here."""
 
 IMPORT_NAMES = {  # where the import is not the name of the distribution with underscores
+    "dists-pytorch": "DISTS_pytorch",
     "import-linter": "importlinter",
     "nvidia-ml-py": "pynvml",
     "opencv-python-headless": "cv2",

@@ -50,7 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run all checks; the last line counts the tests."""
     here, to_pytest = split_arguments(arguments)
     exit_on_sigterm()
-    environment = prepare_or_exit(["test", "archs"], here=here)
+    environment = prepare_or_exit(["test", "archs", "metrics"], here=here)
     python, env = str(environment.python), environment.variables
     compile_package(python, env)
     outcomes = [run_check(check, env) for check in quick_checks(python)]

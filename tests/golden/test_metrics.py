@@ -154,7 +154,7 @@ def test_what_cannot_be_compared_is_refused(metric: Any) -> None:
 
 
 def test_names_and_directions() -> None:
-    assert list(METRICS) == ["calculate_psnr", "calculate_ssim"]
+    assert list(METRICS) == ["calculate_dists", "calculate_lpips", "calculate_psnr", "calculate_ssim"]
     assert METRICS.get("PSNR") is calculate_psnr
     assert METRICS.get("ssim") is calculate_ssim
     assert better_is_higher("Calculate_PSNR")

@@ -50,7 +50,10 @@ if find_spec("lightning") is None:
     NOT_RUN["docs/lightning.md:python:0"] = "lightning is not installed"
 """Blocks of Python that are not run, and why; their names and keywords are looked up."""
 
-LOADED = {"docs/trackers.md:yaml:0": "the trackers are extras, and a run says that they are missing"}
+LOADED = {
+    "docs/losses.md:yaml:0": "it starts from a first stage and needs VGG19; test_gan_stage.py trains with its losses",
+    "docs/trackers.md:yaml:0": "the trackers are extras, and a run says that they are missing",
+}
 """Fragments of option files for images that are loaded and not tried with a step, and why."""
 
 SMALL: dict[str, Any] = {

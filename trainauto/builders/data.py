@@ -17,6 +17,7 @@ from trainauto.automations.dynamic_batch_size import LQ_SIZE
 from trainauto.builders.components import build_component, locate_errors
 from trainauto.builders.discriminator import crop_is_judged_alone
 from trainauto.builders.kept_sets import KeptSets
+from trainauto.builders.metrics import MetricsByName, build_metrics
 from trainauto.builders.model import channels_of, requirements_of
 from trainauto.core.errors import InputError, Problem
 from trainauto.core.plan import BATCH_SIZE, Axis, Plan
@@ -25,19 +26,16 @@ from trainauto.core.words import counted
 from trainauto.data import DatasetScan, DynamicDataLoader, DynamicDataset
 from trainauto.data.sample_files import Kept
 from trainauto.optim.precision import Precision
-from trainauto.options.component_arguments import check_arguments
 from trainauto.options.load import LoadedOptions
 from trainauto.options.schema import Options, TrainDataset, ValDataset
 from trainauto.storage.run_directory import RunDirectory
 from trainauto.tasks.sr.data import DATASETS
-from trainauto.tasks.sr.metrics import METRICS, better_is_higher
 from trainauto.tasks.sr.models.run_validator import RunValidator
 from trainauto.tasks.sr.models.tiles import TiledEnlarger
 
 logger = logging.getLogger(__name__)
 
 LARGEST_BATCH = 2**16
-MetricsByName = dict[str, tuple[Callable[..., float], bool]]
 
 NOT_OF_THE_DATASET = frozenset(
     {"type", "name", "lq_size", "batch_size_per_gpu", "accum_iter", "num_worker_per_gpu", "lookahead"}
@@ -224,26 +222,6 @@ def build_loader(
         sharding=sharding,
         rank=rank,
     )
-
-
-def build_metrics(loaded: LoadedOptions) -> MetricsByName:
-    """Return each metric with its arguments bound, and whether a higher value is better."""
-    metrics: MetricsByName = {}
-    for name, chosen in loaded.options.val.metrics.items():
-        path = ("val", "metrics", name)
-        with locate_errors(loaded, (*path, "type")):
-            function = METRICS.get(chosen.type)
-        checked = check_arguments(
-            function,
-            chosen.arguments,
-            path=path,
-            places=loaded.places,
-            kind=METRICS.kind,
-            name=chosen.type,
-            supplied=frozenset({"image", "reference"}),
-        )
-        metrics[name] = (partial(function, **checked), better_is_higher(chosen.type))
-    return metrics
 
 
 def build_validator(

@@ -1,7 +1,7 @@
 """Whether the options of a discriminator and the model fit together."""
 
 import inspect
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from torch import nn
@@ -27,20 +27,20 @@ KEYS = (
 
 
 def discriminator_options(
-    loaded: LoadedOptions, model_class: Callable[..., Any], losses: Sequence[nn.Module]
+    loaded: LoadedOptions, model_class: Callable[..., Any], losses: Mapping[int, nn.Module]
 ) -> tuple[Component | None, Component | None]:
     """Return network and optimizer of the discriminator; ``None`` for a model whose constructor takes no ``network_d``.
 
     Args:
         loaded: the options.
         model_class: constructor of the model.
-        losses: built from ``train.losses``, in their order.
+        losses: built from ``train.losses``, by their place in it.
 
     Raises:
         InputError: the model has a discriminator and something of it is missing, or it has none and something is there.
     """
     options = loaded.options
-    judges = [position for position, loss in enumerate(losses) if isinstance(loss, GANLoss)]
+    judges = [position for position, loss in losses.items() if isinstance(loss, GANLoss)]
     takes_discriminator = "network_d" in inspect.signature(model_class).parameters
     findings = _missing(options, judges) if takes_discriminator else _left_over(options, judges)
     problems = [finding.problem(loaded.places) for finding in findings]

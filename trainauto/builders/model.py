@@ -14,6 +14,7 @@ from torch.optim import Optimizer
 from trainauto.archs import ARCHS, is_discriminator
 from trainauto.builders.components import build_component, locate_errors
 from trainauto.builders.discriminator import discriminator_options
+from trainauto.builders.losses import build_losses, labels
 from trainauto.builders.pretrained import load_start
 from trainauto.builders.schedules import build_shape
 from trainauto.core.errors import InputError, Problem
@@ -33,7 +34,6 @@ from trainauto.options.combination_checks import image_sets
 from trainauto.options.load import LoadedOptions
 from trainauto.options.run_options import FileOptions, RunOptions
 from trainauto.options.schema import Component, Options
-from trainauto.tasks.sr.losses import LOSSES
 from trainauto.tasks.sr.models import MODELS
 
 logger = logging.getLogger(__name__)
@@ -174,14 +174,10 @@ def build_model(
 ) -> BaseModel:
     """Build losses, optimizers, the discriminator where the model has one, and the model that holds them all."""
     options = loaded.options
-    losses: dict[str, nn.Module] = {}
-    for position, chosen in enumerate(options.train.losses):
-        name = chosen.type.lower()
-        label = name if name not in losses else f"{name}_{position + 1}"
-        losses[label] = build_component(loaded, LOSSES, ("train", "losses", position), chosen.type, chosen.arguments)()
+    losses, names = build_losses(loaded), labels(loaded)
     with locate_errors(loaded, ("model_type",)):
         model_class = MODELS.get(options.model_type)
-    network_d, optim_d = discriminator_options(loaded, model_class, list(losses.values()))
+    network_d, optim_d = discriminator_options(loaded, model_class, losses)
     extras: dict[str, Any] = {}
     if parallel is not None:
         if "parallel" not in inspect.signature(model_class).parameters:
@@ -196,7 +192,7 @@ def build_model(
         extras |= _pace_of(loaded, model_class)
     model: BaseModel = model_class(
         network,
-        losses,
+        {names[position]: loss for position, loss in losses.items()},
         optimizer_maker(loaded, "optim_g", options.train.optim_g),
         precision,
         ema_decay=options.train.ema_decay,

@@ -8,7 +8,6 @@ import torch
 from trainauto.builders.data import (
     build_axes,
     build_loader,
-    build_metrics,
     build_train_set,
     build_val_sets,
     build_validator,
@@ -16,6 +15,7 @@ from trainauto.builders.data import (
     warn_of_shared_images,
 )
 from trainauto.builders.kept_sets import KeptSets
+from trainauto.builders.metrics import best_metric, build_metrics, warn_of_left_out_metrics
 from trainauto.builders.model import build_model, build_network, run_length, warn_of_short_run
 from trainauto.builders.task_parts import TaskParts
 from trainauto.core.plan import Axis, Plan
@@ -62,6 +62,7 @@ class SuperResolutionParts(TaskParts):
         check_samples(self.train_set)
         self._val_sets = build_val_sets(loaded, self.network, scans, sets)
         warn_of_shared_images(self.train_set, self._val_sets)
+        warn_of_left_out_metrics(loaded)
         self._metrics = build_metrics(loaded)
         self.datasets, self.scans = [self.train_set, *self._val_sets], scans
         self.smallest_px = scans[self.train_set.name].smallest_size
@@ -70,8 +71,8 @@ class SuperResolutionParts(TaskParts):
         train = options.datasets.train
         self.workers_and_lookahead = train.num_worker_per_gpu, train.lookahead
         self.rate_scaling = options.train.lr_scaling
-        self.metrics = tuple(options.val.metrics)
-        self.best_metric = options.logger.best_metric or next(iter(options.val.metrics), None)
+        self.metrics = tuple(self._metrics)
+        self.best_metric = best_metric(loaded)
 
     def axes(self) -> tuple[Axis, ...]:
         """Return side of a crop and batch, bounded by the network and the smallest image."""

@@ -6,6 +6,7 @@ from trainauto.core.units import size_text
 from trainauto.core.words import counted
 from trainauto.forecast.benchmark_plans import DeviceBenchmark, PlanBenchmark
 from trainauto.forecast.card_plan import FITTING, CardPlan, CardPlans, KeptPlan
+from trainauto.forecast.loss_bytes import LossBytes
 from trainauto.reporting.formatting import WIDTH, wrapped
 from trainauto.reporting.step_stats import error_text
 
@@ -27,6 +28,7 @@ def table(answer: CardPlans) -> str:
     lines = [
         *wrapped(f"{answer.name}: {answer.network}, {traced} followed in {answer.forecast.seconds:.1f} s", WIDTH, ""),
         f"weights, optimizer state and averages hold {size_text(answer.forecast.persistent_bytes)} between steps",
+        *([losses_text(answer.losses)] if answer.losses is not None else []),
         *(wrapped(answer.bounded_by, WIDTH, "") if answer.bounded_by else []),
         "",
         *_kept(answer, sizes, whole),
@@ -65,6 +67,17 @@ def _row(card: CardPlan, sizes: "_SizeWords", looked_at: int) -> tuple[str, ...]
         size_text(card.most_bytes),
         size_text(card.target_bytes),
     )
+
+
+def losses_text(losses: LossBytes) -> str:
+    """Return by how much each loss raises the peak of the option file's own plan, the largest first."""
+    plan = losses.plan
+    largest_first = sorted(losses.added.items(), key=lambda item: -item[1])
+    each = ", ".join(f"{name} +{size_text(added)}" for name, added in largest_first if added > 0)
+    nothing = ", ".join(name for name, added in largest_first if added <= 0)
+    at = f"each loss by itself adds at batch {plan.batch_size} x {plan.size} px:"
+    words = "; ".join(part for part in (each, f"nothing to the peak: {nothing}" if nothing else "") if part)
+    return "\n".join(wrapped(f"{at} {words}", WIDTH, "  "))
 
 
 def _taker(answer: CardPlans) -> str:

@@ -37,7 +37,15 @@ def as_json(answer: CardPlans) -> str:
         for size, trace in answer.forecast.traced.items()
     ]
     notes = [*([answer.bounded_by] if answer.bounded_by else []), *answer.notes]
-    answered = {"name": answer.name, "network": answer.network, "notes": notes, "traced": traced, "cards": cards}
+    answered: dict[str, Any] = {
+        "name": answer.name,
+        "network": answer.network,
+        "notes": notes,
+        "traced": traced,
+        "cards": cards,
+    }
+    if answer.losses is not None:
+        answered["losses"] = {"plan": answer.losses.plan.to_dict(), "added_bytes": dict(answer.losses.added)}
     return json.dumps({**answered, **({"measured": _as_dict(answer.trials)} if answer.trials else {})}, indent=2)
 
 

@@ -11,6 +11,7 @@ from trainauto.core.plan import Axis, Plan, count_axis, shape_of, size_axis
 from trainauto.core.process import unknown_to_predictions
 from trainauto.core.units import GIB, size_text
 from trainauto.forecast.benchmark_plans import DeviceBenchmark
+from trainauto.forecast.loss_bytes import LossBytes
 from trainauto.memory.cost.cost_model import UPPER, CostModel
 from trainauto.memory.cost.memory_forecast import MemoryForecast
 from trainauto.memory.cuda_allocator.segments import planned_segments
@@ -117,6 +118,7 @@ class CardPlans:
         cards: one answer a card.
         trials: plans that were tried on the device at hand, where that was asked for.
         bounded_by: what the option file's budget makes of cards; empty where it bounds none.
+        losses: what each loss adds, where there are several.
     """
 
     name: str
@@ -127,6 +129,7 @@ class CardPlans:
     cards: tuple[CardPlan, ...]
     trials: DeviceBenchmark | None = None
     bounded_by: str = ""
+    losses: LossBytes | None = None
 
 
 def chosen_cards(words: Sequence[str], vram: Sequence[int]) -> list[CardPreset]:

@@ -17,6 +17,7 @@ from trainauto.core.worker_process import WorkerProcess
 from trainauto.data.dynamic_dataset import DatasetScan
 from trainauto.forecast.benchmark_plans import benchmark_plans
 from trainauto.forecast.card_plan import CardPlans, CardTarget, plan_on_card, what_is_unknown, within_budget
+from trainauto.forecast.loss_bytes import bytes_by_loss
 from trainauto.forecast.text_plans import plan_language_model
 from trainauto.forecast.trace_process import TraceProcess
 from trainauto.memory.cost.memory_forecast import PlanTracer, forecast_memory
@@ -73,8 +74,9 @@ def plan_super_resolution(
             scan = DatasetScan(1, UNBOUNDED_PX, "", 0)
             notes.append("The training images were not found: crops are not bounded by the smallest one.")
         answer, hull = plan_crops(loaded, build_axes(loaded, network, scan), cards, tracer)
+        losses = bytes_by_loss(loaded, tracer, first_plan(loaded.options))
     trials = benchmark_plans(loaded, hull, answer.forecast) if measure else None
-    return replace(answer, notes=(*notes, *answer.notes), trials=trials)
+    return replace(answer, notes=(*notes, *answer.notes), trials=trials, losses=losses)
 
 
 def plan_crops(

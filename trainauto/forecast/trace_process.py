@@ -74,8 +74,12 @@ class TraceProcess:
         """Have traces from here on know one more fact that holds of the run."""
         self._known[fact] = True
 
-    def trace(self, plan: Plan) -> PlanBytes:
+    def trace(self, plan: Plan, overrides: Sequence[str] = ()) -> PlanBytes:
         """Trace a step under a plan.
+
+        Args:
+            plan: of the step.
+            overrides: further items of ``--force_yml`` for this trace.
 
         Raises:
             TraceError: the model cannot be traced.
@@ -89,7 +93,7 @@ class TraceProcess:
             request = {
                 "id": self._requests,
                 "options": self._options,
-                "overrides": self._overrides,
+                "overrides": [*self._overrides, *overrides],
                 "segments": self._segments,
                 "ranks": self._world_size,
                 "cudnn_benchmark": torch.backends.cudnn.benchmark,  # code of this process may have switched it on

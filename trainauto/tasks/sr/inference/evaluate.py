@@ -8,8 +8,9 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from trainauto.builders.data import build_metrics, build_val_sets
+from trainauto.builders.data import build_val_sets
 from trainauto.builders.load_plugins import load_plugins
+from trainauto.builders.metrics import build_metrics, warn_of_left_out_metrics
 from trainauto.builders.model import build_network, requirements_of
 from trainauto.core.errors import InputError, Problem
 from trainauto.core.records import ValidationRecord
@@ -55,6 +56,7 @@ def measure(
         raise InputError(
             Problem("there is no set of images to measure on", advice="Name some in a file given with -opt.")
         )
+    warn_of_left_out_metrics(loaded)
     metrics = build_metrics(loaded)
     for dataset in datasets:
         validator = Validator(

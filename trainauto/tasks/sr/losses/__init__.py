@@ -3,6 +3,7 @@
 from trainauto.tasks.sr.losses import (
     artifact_loss,
     color_loss,
+    flip_loss,
     frequency_loss,
     hsluv_loss,
     mssim_loss,
@@ -23,6 +24,7 @@ __all__ = [
     "WeightedLoss",
     "artifact_loss",
     "color_loss",
+    "flip_loss",
     "frequency_loss",
     "hsluv_loss",
     "mssim_loss",

@@ -17,7 +17,10 @@ def checked_weight(loss_weight: float) -> float:
         ValueError: it is negative, so that the loss would rise without a bound, or no finite number.
     """
     if not (isfinite(loss_weight) and loss_weight >= 0):
-        raise ValueError(f"loss_weight must be a finite number, 0 or more, got {loss_weight}")
+        enlarged = "; comparing with the enlarged input, traiNNer-redux's meaning of it, is not offered"
+        raise ValueError(
+            f"loss_weight must be a finite number, 0 or more, got {loss_weight}{enlarged if loss_weight < 0 else ''}"
+        )
     return loss_weight
 
 

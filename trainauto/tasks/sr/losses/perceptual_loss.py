@@ -16,8 +16,6 @@ from trainauto.tasks.sr.towers.tower import DESIGNS, DEVIATION, MEAN, VGG19
 
 LAYER_WEIGHTS = {"conv1_2": 0.1, "conv2_2": 0.1, "conv3_4": 1.0, "conv4_4": 1.0, "conv5_4": 1.0}
 """traiNNer-redux's, before ReLU as in ESRGAN."""
-NOT_OFFERED = ("pd", "fd", "pd+l1", "fd+l1")
-"""Criteria of traiNNer-redux that compare distributions of features."""
 
 
 @LOSSES.register("PerceptualLoss", "perceptual")
@@ -49,10 +47,6 @@ class PerceptualLoss(WeightedLoss):
         weights: str | None = None,
     ) -> None:
         super().__init__(loss_weight)
-        if criterion in NOT_OFFERED:
-            raise ValueError(
-                f"{type(self).__name__}: criterion {criterion} is not offered here; charbonnier and l1 are"
-            )
         if criterion not in ("charbonnier", "l1"):
             raise ValueError(f"{type(self).__name__}: criterion must be charbonnier or l1, not '{criterion}'")
         self.layer_weights = dict(layer_weights if layer_weights is not None else LAYER_WEIGHTS)
@@ -65,7 +59,9 @@ class PerceptualLoss(WeightedLoss):
         require_rgb(prediction, type(self).__name__)
         found, wanted = self.tower(prediction), _fixed(self.tower, target)
         terms = [
-            weight * self._compare(found[name], wanted[name]).mean() for name, weight in self.layer_weights.items()
+            # In float32: Charbonnier's small constant is zero in float16, and its slope no number where features agree.
+            weight * self._compare(found[name].float(), wanted[name].float()).mean()
+            for name, weight in self.layer_weights.items()
         ]
         return torch.stack(terms).sum().clamp_min(self.clip_min)
 

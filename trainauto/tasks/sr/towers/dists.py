@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from trainauto.models.weights_file import read_weights
+from trainauto.tasks.sr.towers.fixed_weights import read_fixed_weights
 from trainauto.tasks.sr.towers.load_tower import load_tower
 from trainauto.tasks.sr.towers.package_data import file_of_package
 from trainauto.tasks.sr.towers.tower import DEVIATION, MEAN, VGG16
@@ -35,7 +35,7 @@ class Dists(nn.Module):
         super().__init__()
         mean, deviation = (MEAN, DEVIATION) if use_input_norm else ((0.0,) * 3, (1.0,) * 3)
         self.tower = load_tower(VGG16, LAYERS, weights, pooling="l2", mean=mean, deviation=deviation)
-        factors = read_weights(file_of_package("DISTS_pytorch", "weights.pt", "DISTS-pytorch", "DISTS")).tensors
+        factors = read_fixed_weights(file_of_package("DISTS_pytorch", "weights.pt", "DISTS-pytorch", "DISTS"))
         total = factors["alpha"].sum() + factors["beta"].sum()
         self._channels = [3, *(layer.channels for layer in VGG16.convolutions() if f"relu{layer.name[4:]}" in LAYERS)]
         for name in ("alpha", "beta"):

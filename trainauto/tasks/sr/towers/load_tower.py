@@ -8,12 +8,10 @@ from typing import Any
 import torch
 
 from trainauto.core.errors import InputError, Problem
-from trainauto.models.weights_file import read_weights
+from trainauto.tasks.sr.towers.fixed_weights import read_fixed_weights
 from trainauto.tasks.sr.towers.tower import Design, Tower
 
 logger = logging.getLogger(__name__)
-
-SOURCE = "https://download.pytorch.org/models/"
 
 
 def load_tower(design: Design, wanted: Iterable[str], file: str | Path | None, **how: Any) -> Tower:
@@ -35,10 +33,10 @@ def load_tower(design: Design, wanted: Iterable[str], file: str | Path | None, *
         raise InputError(
             Problem(
                 f"the weights of {design.name} are not here: {path}",
-                advice=f"Download {SOURCE}{design.file} ({design.mib:.0f} MiB) to that place, or name a file you have.",
+                advice=f"{_source(design)} Put it there, or write `weights`, the path of one that you have.",
             )
         )
-    weights = read_weights(path).tensors
+    weights = read_fixed_weights(path)
     divisor = _divisor(design, weights, path)
     tower = Tower(design, wanted, divisor=divisor, **how)
     names = tower.published_names()
@@ -72,4 +70,11 @@ def _divisor(design: Design, weights: dict[str, torch.Tensor], path: Path) -> in
 
 def _other_network(design: Design, path: Path, reason: str) -> InputError:
     message = f"{path} does not hold the weights of {design.name}: {reason}"
-    return InputError(Problem(message, advice=f"The file that is meant is {SOURCE}{design.file}."))
+    return InputError(Problem(message, advice=_source(design)))
+
+
+def _source(design: Design) -> str:
+    return (
+        f"It is torchvision's {design.file} ({design.mib:.0f} MiB), from models/ of PyTorch's download site; on a "
+        f"machine with torchvision, torchvision.models.{design.name}(weights='IMAGENET1K_V1') fetches it."
+    )

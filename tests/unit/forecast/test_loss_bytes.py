@@ -1,0 +1,59 @@
+"""What each loss adds to a step is the difference of two traces."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from tests.seeded_towers import write_seeded_towers
+from tests.traced_networks import PLAN, write_traced_options
+from trainauto.commands.plan_table import losses_text
+from trainauto.core.plan import Plan
+from trainauto.forecast.loss_bytes import LossBytes, bytes_by_loss
+from trainauto.forecast.traced_run import FakeRun
+from trainauto.memory.cost.memory_forecast import PlanBytes
+from trainauto.options.load import load_options
+
+
+class InThisProcess:
+    """Traces as a process of its own would."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self.asked = 0
+
+    def trace(self, plan: Plan, overrides: Sequence[str] = ()) -> PlanBytes:
+        self.asked += 1
+        trace = FakeRun.of(load_options(self._file, overrides)).trace(plan)
+        return PlanBytes.of(trace, 0.0, segments=None)
+
+
+def test_what_each_loss_adds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path))
+    write_seeded_towers(tmp_path, divisor=8)
+    losses = [{"type": "l1loss"}, {"type": "perceptualloss"}, {"type": "distsloss", "loss_weight": 0}]
+    file = write_traced_options(tmp_path, train={"losses": losses}, plugins=[])
+    found = bytes_by_loss(load_options(file), InThisProcess(file), PLAN)  # type: ignore[arg-type]
+    assert found is not None
+    assert set(found.added) == {"l1loss", "perceptualloss"}
+    alone = write_traced_options(tmp_path, train={"losses": losses[:1]}, plugins=[])
+    without = FakeRun.of(load_options(alone)).trace(PLAN).peak_bytes
+    both = FakeRun.of(load_options(write_traced_options(tmp_path, train={"losses": losses[:2]}, plugins=[])))
+    assert found.added["perceptualloss"] == both.trace(PLAN).peak_bytes - without
+    assert found.added["perceptualloss"] > 4 * 330_000  # weights of the tower, beside what it computes
+    assert found.added["perceptualloss"] > found.added["l1loss"] >= 0
+
+
+def test_one_loss_is_not_traced_twice(tmp_path: Path) -> None:
+    file = write_traced_options(tmp_path, train={"losses": [{"type": "l1loss"}]}, plugins=[])
+    tracer = InThisProcess(file)
+    assert bytes_by_loss(load_options(file), tracer, PLAN) is None  # type: ignore[arg-type]
+    assert tracer.asked == 0
+
+
+def test_words_name_the_largest_first() -> None:
+    added = {"l1loss": 0, "mssimloss": 2 * 2**20, "perceptualloss": 3 * 2**29}
+    assert " ".join(losses_text(LossBytes(Plan.of(batch_size=8, lq_size=64), added)).split()) == (
+        "each loss by itself adds at batch 8 x 64 px: perceptualloss +1.50 GiB, mssimloss +2.0 MiB; nothing to the "
+        "peak: l1loss"
+    )

@@ -1,0 +1,74 @@
+"""Loss terms of ``train.losses``."""
+
+import logging
+
+from torch import nn
+
+from trainauto.builders.components import build_component, checked_arguments, locate_errors
+from trainauto.core.errors import InputError, Problem
+from trainauto.options.fields import Component
+from trainauto.options.load import LoadedOptions
+from trainauto.options.source_locations import KeyPath
+from trainauto.tasks.sr.losses import LOSSES, GANLoss
+from trainauto.tasks.sr.losses.left_out import near_perceptual, why_left_out
+from trainauto.tasks.sr.models.sr_model import needs_average
+
+logger = logging.getLogger(__name__)
+
+
+def build_losses(loaded: LoadedOptions) -> dict[int, nn.Module]:
+    """Return the losses by their place in the list.
+
+    A loss that weighs 0 is not built and loads nothing, which is said. The loss of a discriminator always is: the
+    discriminator learns from it whatever the generator does.
+
+    Raises:
+        InputError: a loss is unknown or left out here, does not take its arguments, or lacks a file or an average.
+    """
+    losses: dict[int, nn.Module] = {}
+    idle: list[str] = []
+    for position, chosen in enumerate(loaded.options.train.losses):
+        path: KeyPath = ("train", "losses", position)
+        if chosen.arguments.get("loss_weight") == 0 and not _judges(chosen.type):
+            _check_idle(loaded, path, chosen)
+            idle.append(chosen.type.lower())
+            continue
+        _refuse_left_out(loaded, path, chosen)
+        losses[position] = build_component(loaded, LOSSES, path, chosen.type, chosen.arguments)()
+        if needs_average(losses[position]) and not loaded.options.train.ema_decay:
+            with locate_errors(loaded, (*path, "type")):
+                message = f"loss '{chosen.type}' compares with the averaged network, and ema_decay is 0"
+                raise InputError(Problem(message, advice="Write an ema_decay above 0, or remove the loss."))
+    if idle:
+        logger.info("losses with loss_weight 0 are left out, and load nothing: %s", ", ".join(idle))
+    return losses
+
+
+def labels(loaded: LoadedOptions) -> dict[int, str]:
+    """Return the name that each loss is logged under by its place in the list: its own, or with its number if taken."""
+    found: dict[int, str] = {}
+    for position, chosen in enumerate(loaded.options.train.losses):
+        name = chosen.type.lower()
+        found[position] = name if name not in found.values() else f"{name}_{position + 1}"
+    return found
+
+
+def _judges(name: str) -> bool:
+    return name in LOSSES and issubclass(LOSSES.get(name), GANLoss)
+
+
+def _check_idle(loaded: LoadedOptions, path: KeyPath, chosen: Component) -> None:
+    """Refuse what is misspelled; a loss that is left out here does not matter where it weighs nothing."""
+    if chosen.type in LOSSES or not why_left_out(chosen.type):
+        checked_arguments(loaded, LOSSES, path, chosen.type, chosen.arguments)
+
+
+def _refuse_left_out(loaded: LoadedOptions, path: KeyPath, chosen: Component) -> None:
+    if chosen.type not in LOSSES and (near := why_left_out(chosen.type)):
+        with locate_errors(loaded, (*path, "type")):
+            message = f"loss '{chosen.type}' is left out of trainauto"
+            raise InputError(Problem(message, advice=f"Remove it, or write another: {near}."))
+    if chosen.type.lower().removesuffix("loss") == "perceptual" and (found := near_perceptual(chosen.arguments)):
+        argument, message, advice = found
+        with locate_errors(loaded, (*path, argument)):
+            raise InputError(Problem(message, advice=advice))
