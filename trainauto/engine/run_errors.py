@@ -30,7 +30,7 @@ class RankAbortedError(TrainautoError):
 
 
 class OptimizerOutOfMemoryError(TrainautoError):
-    """The optimizer's own step ran out of memory: some weights have moved, others have not, and this is not saved.
+    """The optimizer's own step ran out of memory: some weights may have moved, others not, and this is not saved.
 
     Other ranks may have stepped meanwhile: for all of them the last checkpoint is the last common moment.
 
@@ -44,7 +44,7 @@ class OptimizerOutOfMemoryError(TrainautoError):
         state = (
             "It changed no weight, tried twice."
             if is_whole
-            else "Some weights have moved and others have not: this mixture is not saved, and is not to be trained on."
+            else "Some weights may have moved and others not: such a mixture is not saved, and is not to be trained on."
         )
         super().__init__(
             f"the optimizer of pass '{pass_name}' ran out of memory in its step: {in_words(message.splitlines()[0])}\n"
