@@ -2,9 +2,10 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Self
 
 from trainauto.core.batch import Batch
-from trainauto.core.errors import Saving, TrainautoError
+from trainauto.core.errors import Saving, TrainautoError, have_saved
 from trainauto.engine.step_outcome import DoesNotFit
 from trainauto.memory.monitor.oom import in_words
 
@@ -27,6 +28,13 @@ class RankAbortedError(TrainautoError):
     """Another rank could not continue and said so before this pass changed any weight; it waits for the checkpoint."""
 
     saving = Saving.TOGETHER
+
+    @classmethod
+    def in_pass(cls, *, saves: bool) -> Self:
+        """Return the error of a pass that another rank ended; ``saves`` says whether that one saves with the others."""
+        error = cls("another rank ended the run with an error of its own; the reason stands there")
+        have_saved(error, Saving.TOGETHER if saves else Saving.NOBODY)
+        return error
 
 
 class OptimizerOutOfMemoryError(TrainautoError):

@@ -11,7 +11,17 @@ import torch
 from torch import nn
 
 from trainauto.engine.snapshot import StepSnapshot
-from trainauto.integrations.huggingface.cuts import DECLARE, SIGNIFICANT, TOLERANCE, Cut, Found, is_sum, judged, reads_divisors, tells
+from trainauto.integrations.huggingface.cuts import (
+    DECLARE,
+    SIGNIFICANT,
+    TOLERANCE,
+    Cut,
+    Found,
+    is_sum,
+    judged,
+    reads_divisors,
+    tells,
+)
 from trainauto.integrations.huggingface.disturbed import FACTORS, disturbed
 from trainauto.integrations.huggingface.divisors import divisor_of
 from trainauto.integrations.huggingface.loss import TrainerLoss, Weighing, has_counted_labels
