@@ -192,6 +192,11 @@ class LoopModel(BaseModel):
                     f"the optimizer of '{objective.name}' steps {strays} parameters that are not the model's: pass the "
                     "module that holds them all (several: nn.ModuleDict)"
                 )
+            if not all("lr" in group for group in groups):
+                raise InputError(
+                    f"the optimizer of '{objective.name}' has a group without 'lr': rates are logged and changed "
+                    "there; give it one, Optimizer(parameters, {'lr': ...})"
+                )
             if isinstance(objective.optimizer, torch.optim.LBFGS | torch.optim.SparseAdam):
                 kind = type(objective.optimizer).__name__
                 raise InputError(
