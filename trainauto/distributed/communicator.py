@@ -24,8 +24,11 @@ from trainauto.core.process import without_memory_limit
 from trainauto.distributed.bucketed_all_reduce import BucketedAllReduce
 from trainauto.distributed.rendezvous import fresh_store
 
-OK, DOES_NOT_FIT, ABORT = 0, 1, 2
-"""How a rank's part of a pass ended: with gradients, in no pieces, or with an error that ends the run."""
+OK, DOES_NOT_FIT, ABORT, LOST = 0, 1, 2, 3
+"""How a rank's part of a pass ended: with gradients, in no pieces, or with an error that ends the run.
+
+Before ``ABORT`` all ranks save; of a step that is ``LOST`` none does.
+"""
 
 TIMEOUT_S = 1800
 """How long a rank waits for the others: one may be running its batch again in pieces, or validating."""

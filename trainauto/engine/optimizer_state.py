@@ -25,13 +25,14 @@ def make_optimizer_state(optimizers: Iterable[Optimizer]) -> None:
 
     They allocate it in their first step, after the peak of the backward pass was measured; running out of memory there
     could not be repeated. Optimizers that hold state already (a resumed run) are left alone; of those whose state does
-    not begin with zeros, and of libraries' (:func:`is_known`), the first step of training makes it.
+    not begin with zeros, and of others than torch's and transformers' (:func:`steps_as_known`), the first step of
+    training makes it.
 
     Raises:
         OptimizerOutOfMemoryError: there is no room for it and gradients, not even one weight after another.
     """
     for optimizer in optimizers:
-        if optimizer.state or not is_known(optimizer):
+        if optimizer.state or not steps_as_known(optimizer):
             continue
         message = _lacks_room_for_state(optimizer)
         if message and take_loop_form([optimizer]):
@@ -63,7 +64,7 @@ def empty_step(optimizer: Optimizer) -> None:
     One that has stepped is left alone: what it knows could only be put back from a copy, which takes memory as well. So
     is one of a library.
     """
-    if not is_known(optimizer):
+    if not steps_as_known(optimizer):
         return
     if any(bool(value.any()) for value in _tensors(optimizer) if not isinstance(value, FakeTensor)):
         return
@@ -91,21 +92,13 @@ def empty_step(optimizer: Optimizer) -> None:
         optimizer.state.clear()
 
 
-def is_known(optimizer: Optimizer) -> bool:
-    """Say whether an optimizer may be stepped before training, and its state set to zero: of torch's, transformers'.
-
-    Those of other libraries do more than torch's contract says: bitsandbytes shares its quantisation maps through the
-    state of all weights, schedule-free ones count steps in their groups and refuse them before ``train()``. What is
-    derived from a known class is taken to behave as it does.
-    """
-    kinds = (kind for kind in type(optimizer).__mro__ if kind is not Optimizer)
-    return any(kind.__module__.startswith(KNOWN_MODULES) for kind in kinds)
-
-
 def steps_as_known(optimizer: Optimizer) -> bool:
-    """Say whether the step itself is torch's or transformers', so that it is known in which order it writes.
+    """Say whether the step itself is torch's or transformers'.
 
-    Schedules and accelerate put a function of their own around it; a compiled one writes as its compiler decides.
+    Only such an optimizer may be stepped before training, with its state set to zero, and only of such a step it is
+    known in which order it writes. Others do more: bitsandbytes shares its quantisation maps through the state of all
+    weights, schedule-free ones count steps in their groups, a class of one's own may write what it likes. Schedules and
+    accelerate put a function of their own around a step; a compiled one writes as its compiler decides.
     """
     own = vars(optimizer).get("step", type(optimizer).step)
     functions = (type(optimizer).step, own)

@@ -9,7 +9,6 @@ of the largest weight.
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from operator import attrgetter
 from typing import Any, TypeVar
 
 import torch
@@ -28,11 +27,9 @@ logger = logging.getLogger(__name__)
 STEP = "step"
 """The count that torch's optimizers keep for each weight, and raise by one before anything else."""
 
-GRADIENT = "gradient"
+WEIGHT, GRADIENT = "weight", "gradient"
 
 T = TypeVar("T")
-
-_version = attrgetter("_version")
 
 
 def step_optimizer(objective: Objective, device: torch.device, *, may_change_form: bool = True) -> bool:
@@ -117,7 +114,7 @@ class _GroupMarks:
         group: of which.
         first: its first weight with a gradient.
         count: how often that was stepped, where all weights are at once; 0 where nothing counts it.
-        contents: its state and gradient, with the versions of tensors.
+        contents: itself, its gradient and its state, with the versions of tensors.
     """
 
     group: Mapping[str, Any]
@@ -128,7 +125,7 @@ class _GroupMarks:
     @classmethod
     def of(cls, group: Mapping[str, Any], first: Tensor, state: Mapping[str, Any]) -> "_GroupMarks":
         count = state.get(STEP, 0)
-        contents = {name: (value, _version_of(value)) for name, value in (*state.items(), (GRADIENT, first.grad))}
+        contents = {name: (value, _version_of(value)) for name, value in _contents(first, state).items()}
         if isinstance(count, Tensor) and takes_all_at_once(group):
             count = count.clone()
         return cls(group, first, count, contents)
@@ -136,11 +133,11 @@ class _GroupMarks:
     @property
     def is_new(self) -> bool:
         """Whether the optimizer knew nothing of it."""
-        return self.contents.keys() <= {GRADIENT}
+        return self.contents.keys() <= {WEIGHT, GRADIENT}
 
     def changed(self, state: Mapping[str, Any]) -> set[str]:
         """Name what has changed since."""
-        now = {**state, GRADIENT: self.first.grad}
+        now = _contents(self.first, state)
         return {name for name in self.contents.keys() | now.keys() if self._differs(name, now)}
 
     def _differs(self, name: str, now: Mapping[str, Any]) -> bool:
@@ -152,6 +149,10 @@ class _GroupMarks:
         return bool(other != value)
 
 
+def _contents(weight: Tensor, state: Mapping[str, Any]) -> dict[str, Any]:
+    return {**state, WEIGHT: weight, GRADIENT: weight.grad}
+
+
 def _version_of(value: Any) -> int:
     return value._version if isinstance(value, Tensor) else 0
 
@@ -161,16 +162,15 @@ class StepMarks:
     """What tells afterwards whether a step wrote anything, in less than a hundredth of its time.
 
     Torch's optimizers take the groups in their order. One after another, the weights of a group are changed in order,
-    by operators that raise versions: where the first one's state has none raised, nothing was written. All at once,
-    kernels raise no versions on a GPU, but the count of steps is raised before anything else. SGD keeps none there.
+    by operators that raise versions: where the first one and its state have none raised, nothing was written. All at
+    once, kernels raise no versions on a GPU, but the count of steps is raised before anything else. SGD keeps none
+    there.
 
     Attributes:
-        versions: of all weights, added up.
         states: how many weights state was kept of.
         groups: those that have gradients.
     """
 
-    versions: int
     states: int
     groups: tuple[_GroupMarks, ...]
 
@@ -182,18 +182,14 @@ class StepMarks:
             first = next((weight for weight in group["params"] if weight.grad is not None), None)
             if first is not None:  # not state[first]: asking would make an entry
                 groups.append(_GroupMarks.of(group, first, state.get(first, {})))
-        return cls(_versions(optimizer), len(state), tuple(groups))
+        return cls(len(state), tuple(groups))
 
     def put_back(self, optimizer: Optimizer) -> bool:
         """Undo what a failed step has begun; say whether everything is known to be as before it.
 
         Of other libraries' optimizers, weights spread over ranks, and steps with hooks of their own that is not known.
         """
-        if (
-            not steps_as_known(optimizer)
-            or optimizer._optimizer_step_pre_hooks
-            or _versions(optimizer) != self.versions
-        ):
+        if not steps_as_known(optimizer) or optimizer._optimizer_step_pre_hooks:
             return False
         made = list(optimizer.state)[self.states :]
         if not all(self._is_untouched(optimizer, marks, made) for marks in self.groups):
@@ -210,15 +206,13 @@ class StepMarks:
         state = optimizer.state.get(marks.first, {})
         if type(marks.first) not in (Tensor, nn.Parameter):
             return False
+        changed = marks.changed(state)
         if not takes_all_at_once(marks.group):
-            return marks.is_new or marks.changed(state) <= {STEP}
+            return WEIGHT not in changed and (marks.is_new or changed <= {STEP})
         weights = [weight for weight in marks.group["params"] if weight.grad is not None]
         # Weights of several kinds are taken kind after kind, in no order that is promised.
         is_alike = marks.is_new or len({(weight.device, weight.dtype) for weight in weights}) == 1
         counts = (optimizer.state[weight].get(STEP, 0) for weight in made)
         is_counted = not isinstance(optimizer, torch.optim.SGD)
-        return is_counted and is_alike and bool(state.get(STEP, 0) == marks.count) and not any(map(bool, counts))
-
-
-def _versions(optimizer: Optimizer) -> int:
-    return sum(sum(map(_version, group["params"])) for group in optimizer.param_groups)
+        is_as_before = WEIGHT not in changed and bool(state.get(STEP, 0) == marks.count)
+        return is_counted and is_alike and is_as_before and not any(map(bool, counts))

@@ -2,9 +2,10 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Self
 
 from trainauto.core.batch import Batch
-from trainauto.core.errors import Saving, TrainautoError
+from trainauto.core.errors import Saving, TrainautoError, have_saved
 from trainauto.engine.step_outcome import DoesNotFit
 from trainauto.memory.monitor.oom import in_words
 
@@ -28,9 +29,16 @@ class RankAbortedError(TrainautoError):
 
     saving = Saving.TOGETHER
 
+    @classmethod
+    def in_pass(cls, *, saves: bool) -> Self:
+        """Return the error of a pass that another rank ended; ``saves`` says whether that one saves with the others."""
+        error = cls("another rank ended the run with an error of its own; the reason stands there")
+        have_saved(error, Saving.TOGETHER if saves else Saving.NOBODY)
+        return error
+
 
 class OptimizerOutOfMemoryError(TrainautoError):
-    """The optimizer's own step ran out of memory: some weights have moved, others have not, and this is not saved.
+    """The optimizer's own step ran out of memory: some weights may have moved, others not, and this is not saved.
 
     Other ranks may have stepped meanwhile: for all of them the last checkpoint is the last common moment.
 
@@ -44,7 +52,7 @@ class OptimizerOutOfMemoryError(TrainautoError):
         state = (
             "It changed no weight, tried twice."
             if is_whole
-            else "Some weights have moved and others have not: this mixture is not saved, and is not to be trained on."
+            else "Some weights may have moved and others not: such a mixture is not saved, and is not to be trained on."
         )
         super().__init__(
             f"the optimizer of pass '{pass_name}' ran out of memory in its step: {in_words(message.splitlines()[0])}\n"

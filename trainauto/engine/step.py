@@ -20,11 +20,11 @@ from trainauto.core.objectives import MicroBatch, Objective
 from trainauto.core.plan import Axis, size_axis
 from trainauto.core.records import MicrobatchSplit
 from trainauto.core.workload import weight_of
-from trainauto.distributed.communicator import ABORT, DOES_NOT_FIT, OK, SINGLE_PROCESS, Communicator
+from trainauto.distributed.communicator import ABORT, DOES_NOT_FIT, LOST, OK, SINGLE_PROCESS, Communicator
 from trainauto.engine.gradients import as_planned, compute_gradients, on_device
 from trainauto.engine.handed_on import say_differing
 from trainauto.engine.optimizer_step import step_optimizer
-from trainauto.engine.run_errors import GroupOutOfMemoryError, RankAbortedError
+from trainauto.engine.run_errors import CannotRepeatError, GroupOutOfMemoryError, RankAbortedError
 from trainauto.engine.snapshot import StepSnapshot
 from trainauto.engine.step_outcome import DoesNotFit, Failure, Gradients, StepOutcome, Stepped
 from trainauto.memory.monitor import onednn
@@ -149,8 +149,14 @@ class _Step:
         Raises:
             GroupOutOfMemoryError: it does not fit here, and the ranks have met already.
             RankAbortedError: another rank ends the run.
+            CannotRepeatError: the pass cannot run again here; the other ranks end, too.
         """
-        mine = self._gradients_here(objective)
+        try:
+            mine = self._gradients_here(objective)
+        except CannotRepeatError:
+            if not self._ranks.reduces_in_backward:  # there no rank waits where a word would be heard
+                self._ranks.sum_gradients(parameters_of(objective), LOST)
+            raise
         if self._ranks.reduces_in_backward:
             if isinstance(mine, DoesNotFit):
                 raise GroupOutOfMemoryError(mine, self._batch)
@@ -158,8 +164,8 @@ class _Step:
         worst = self._ranks.sum_gradients(
             parameters_of(objective), DOES_NOT_FIT if isinstance(mine, DoesNotFit) else OK
         )
-        if worst == ABORT:
-            raise RankAbortedError("another rank ended the run with an error of its own; the reason stands there")
+        if worst in (ABORT, LOST):
+            raise RankAbortedError.in_pass(saves=worst == ABORT)
         if worst == OK or isinstance(mine, DoesNotFit):
             return mine
         objective.optimizer.zero_grad(set_to_none=True)

@@ -34,15 +34,6 @@ def copy_of(value: Any) -> Any:
     return value.detach().clone() if isinstance(value, Tensor) else value.copy()
 
 
-def copied(leaf: Any) -> Any:
-    """Return a leaf of a batch with copies of its tensors and arrays."""
-    if isinstance(leaf, Tensor | np.ndarray):
-        return copy_of(leaf)
-    if isinstance(leaf, list) and arrays_in(leaf):
-        return [copied(entry) for entry in leaf]
-    return leaf
-
-
 def copy_aside(value: Any) -> Any:
     """Return a copy on the host that is not memory of the step: on a CPU in shared pages, which no budget counts.
 
@@ -83,8 +74,3 @@ def put_back(value: Any, copy: Any) -> None:
             value.data = copy.to(value.device, copy=True)
         else:
             value.detach().copy_(copy)
-
-
-def version_of(value: Any) -> int:
-    """Return how often torch has seen a value change in place; arrays and tensors of inference do not tell."""
-    return value._version if isinstance(value, Tensor) and not value.is_inference() else 0

@@ -17,7 +17,7 @@ from trainauto.core.errors import InputError, Problem
 from trainauto.core.objectives import LossTerms, MicroBatch, Objective
 from trainauto.integrations.coupling import coupling_in
 from trainauto.integrations.handed_on import HandedOn
-from trainauto.integrations.loss_terms import TOTAL, ReturnedLoss
+from trainauto.integrations.loss_terms import TOTAL, ReturnedLoss, words_of_repeated
 from trainauto.integrations.samples import NestedSamples
 from trainauto.integrations.single_values import SingleValues, refuses_single_value
 from trainauto.integrations.structure import Structure
@@ -45,8 +45,8 @@ class ModelObjective:
     The loss keeps nothing: it also runs on a copy of the model whose tensors hold no data, and in parts. It is a mean
     over the samples of the batch it gets, which may be a part of the one that was drawn. It must use
     the model that it is given, not one it knows: memory is predicted by running it on a copy without data. Where
-    batches hold dicts, it may add to them (tensors detached): objectives after it find that. What has a row for each
-    sample is divided and joined as the batch is; anything else is found as long as the parts of a batch agree in it.
+    batches hold dicts, it may add to them, or replace what is in them (tensors detached): objectives after it find
+    that. What has a row for each sample is divided and joined as the batch is; anything else is found as long as the parts of a batch agree in it.
 
     Attributes:
         name: in records and logs.
@@ -98,6 +98,7 @@ class LoopModel(BaseModel):
         self._check()
         self._handed_on = HandedOn(structure, [objective.name for objective in objectives])
         self.said: set[str] = set()
+        self._seen: set[str] = set()  # objectives whose loss has returned something
         self.single_values = SingleValues(module)
         self.optimizers.update({objective.name: objective.optimizer for objective in objectives})
         coupling = coupling_in(module)
@@ -162,14 +163,16 @@ class LoopModel(BaseModel):
         part.update(self._handed_on.added(objective.name, batch, part))
         alone = len(self.given) == 1
         returned = ReturnedLoss.of(result, objective.name, TOTAL if alone else objective.name)
-        self._say(returned, objective)
+        self._say(returned.words(objective.name))
+        if objective.name not in self._seen:
+            self._seen.add(objective.name)
+            self._say(words_of_repeated(result, objective.name))
         # Objectives may call their terms alike.
         prefix = "" if alone or isinstance(result, Tensor) else f"{objective.name}."
         return {f"{prefix}{name}": term for name, term in returned.terms.items()}
 
-    def _say(self, returned: ReturnedLoss, objective: ModelObjective) -> None:
-        """Say once what of a returned loss is not minimised or not reported, though it may have been meant to be."""
-        words = returned.words(objective.name)
+    def _say(self, words: str) -> None:
+        """Say once what of a returned loss may have been meant otherwise."""
         if words and words not in self.said:
             self.said.add(words)
             logger.warning("%s", words)
@@ -188,6 +191,11 @@ class LoopModel(BaseModel):
                 raise InputError(
                     f"the optimizer of '{objective.name}' steps {strays} parameters that are not the model's: pass the "
                     "module that holds them all (several: nn.ModuleDict)"
+                )
+            if not all("lr" in group for group in groups):
+                raise InputError(
+                    f"the optimizer of '{objective.name}' has a group without 'lr': rates are logged and changed "
+                    "there; give it one, Optimizer(parameters, {'lr': ...})"
                 )
             if isinstance(objective.optimizer, torch.optim.LBFGS | torch.optim.SparseAdam):
                 kind = type(objective.optimizer).__name__

@@ -76,7 +76,7 @@ GO_BACK_TO_ONE = (
 
 
 class HalfSteps:
-    """Whether an optimizer of a loop ran out of memory in its step: some weights have moved, others have not."""
+    """Whether an optimizer of a loop ran out of memory in its step: some weights may have moved, others not."""
 
     _has_happened = False
 

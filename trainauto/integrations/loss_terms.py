@@ -1,5 +1,6 @@
 """What a loss of one's own returns, as named terms: what is minimised, and what is reported only."""
 
+from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 from numbers import Real
@@ -12,6 +13,9 @@ from trainauto.core.errors import InputError
 
 TOTAL = "loss"
 """Key of what is minimised, where a loss returns parts of it beside it."""
+
+MOST_SEARCHED = 256
+"""Operations of a term among which those of other terms are looked for."""
 
 
 @dataclass(frozen=True)
@@ -82,8 +86,44 @@ class ReturnedLoss:
         return ". ".join(said)
 
 
+def words_of_repeated(result: Any, objective: str) -> str:
+    """Say which terms of a sum are computed from other terms, and so count these twice; empty where none is.
+
+    Args:
+        result: what a loss returned.
+        objective: its name.
+    """
+    if not isinstance(result, Mapping) or result.get(TOTAL) is not None:
+        return ""
+    nodes = {name: value.grad_fn for name, value in result.items() if isinstance(value, Tensor) and value.grad_fn}
+    said = []
+    for name, node in nodes.items():
+        below = _operations_of(node)
+        if others := tuple(other for other in nodes if other != name and nodes[other] in below):
+            said.append(
+                f"the loss of '{objective}' returns '{name}', which is computed from {_listed(others)}: the sum of all "
+                f"is minimised, and counts these twice. Call it '{TOTAL}' where it is the total; detach what is only "
+                "to be reported"
+            )
+    return ". ".join(said)
+
+
+def _operations_of(last: Any) -> set[Any]:
+    """Return the operations that a number is computed by, the last ones of many."""
+    found, waiting = {last}, deque([last])
+    while waiting and len(found) < MOST_SEARCHED:
+        new = {node for node, _ in waiting.popleft().next_functions if node is not None} - found
+        found |= new
+        waiting += new
+    return found
+
+
+def _listed(names: tuple[str, ...]) -> str:
+    return ", ".join(f"'{name}'" for name in names)
+
+
 def _quoted(names: tuple[str, ...]) -> str:
-    return ", ".join(f"'{name}'" for name in names) + (" are" if len(names) > 1 else " is")
+    return _listed(names) + (" are" if len(names) > 1 else " is")
 
 
 def _is_number(value: Any) -> bool:

@@ -12,9 +12,11 @@ from torch import Tensor, nn
 from tests.unit.engine.test_snapshot import fail_for_real
 from tests.unit.engine.test_step import batch_of
 from trainauto.core.batch import Batch
+from trainauto.core.errors import Saving, saving_before
 from trainauto.core.objectives import LossTerms, MicroBatch, Objective
 from trainauto.core.plan import Axis, BatchShape, Plan
-from trainauto.engine.run_errors import CannotRepeatError
+from trainauto.distributed.communicator import LOST, OK, Communicator
+from trainauto.engine.run_errors import CannotRepeatError, RankAbortedError
 from trainauto.engine.snapshot import StepSnapshot
 from trainauto.engine.step import StepSettings, optimize_parameters
 from trainauto.engine.step_outcome import DoesNotFit, Stepped
@@ -181,6 +183,36 @@ def test_a_leaf_that_had_never_changed_is_not_trained_twice_changed() -> None:
     plain(reference, changed_by(0))
     reference.change = in_place
     torch.testing.assert_close(weights(model), plain(reference, changed_by(1)), rtol=1e-12, atol=1e-12)
+
+
+class Pair(Communicator):
+    """A rank beside another one, whose part of a pass fits or is lost."""
+
+    world_size = 2
+
+    def __init__(self, other: int) -> None:
+        self.other = other
+        self.said: list[int] = []
+
+    def sum_gradients(self, parameters: Sequence[nn.Parameter], status: int = OK) -> int:
+        del parameters
+        self.said.append(status)
+        return max(status, self.other)
+
+
+def test_a_rank_that_cannot_repeat_a_pass_tells_the_others_and_no_rank_saves() -> None:
+    model, ranks = Changing(lambda part: None), Pair(OK)
+    snapshot = StepSnapshot.of(model)
+    optimize_parameters(model, changed_by(0), snapshot=snapshot)
+    before = weights(model).clone()
+    model.change, model.most = in_place, [4]
+    with pytest.raises(CannotRepeatError) as mine:
+        optimize_parameters(model, changed_by(1), snapshot=snapshot, ranks=ranks)
+    assert ranks.said == [LOST]
+    with pytest.raises(RankAbortedError) as others:
+        optimize_parameters(Changing(lambda part: None), changed_by(1), ranks=Pair(LOST))
+    assert saving_before(mine.value) == saving_before(others.value) == Saving.NOBODY
+    assert torch.equal(weights(model), before)
 
 
 def test_a_leaf_that_changes_later_without_a_failure_is_copied_from_then_on() -> None:

@@ -32,6 +32,28 @@ class Derived(torch.optim.AdamW):
     """Of a class of torch's."""
 
 
+class Counting(torch.optim.AdamW):
+    """Has a step of its own around that of torch's class."""
+
+    taken = 0
+
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        self.taken += 1
+        super().step()
+        with torch.no_grad():
+            self.param_groups[0]["params"][0].mul_(0.9)
+
+
+@pytest.mark.parametrize("prepare", [lambda optimizer: make_optimizer_state([optimizer]), empty_step])
+def test_a_step_of_its_own_is_not_taken_before_training(prepare: Any) -> None:
+    """It would move weights, and count, though rate and gradients are zero."""
+    weight = nn.Parameter(torch.ones(4))
+    optimizer, weight.grad = Counting([weight]), torch.ones(4)
+    prepare(optimizer)
+    assert (optimizer.taken, len(optimizer.state)) == (0, 0)
+    assert torch.equal(weight, torch.ones(4))
+
+
 @pytest.mark.parametrize("prepare", [lambda optimizer: make_optimizer_state([optimizer]), empty_step])
 def test_optimizers_of_other_libraries_are_left_alone(prepare: Any) -> None:
     """B18: what their states share is not set to zero, and no step is counted."""

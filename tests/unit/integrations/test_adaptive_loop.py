@@ -209,6 +209,10 @@ def test_objectives_that_cannot_be_are_told() -> None:
     stray = ModelObjective("fit", torch.optim.SGD(other.parameters(), 0.1), task.loss)
     with pytest.raises(InputError, match="steps 2 parameters that are not the model's"):
         AdaptiveLoop(task.net, stray, Numbered(), batch_size=8)
+    without = torch.optim.SGD(task.net.parameters(), 0.1)
+    del without.param_groups[0]["lr"]
+    with pytest.raises(InputError, match="a group without 'lr': rates are logged and changed there"):
+        AdaptiveLoop(task.net, ModelObjective("fit", without, task.loss), Numbered(), batch_size=8)
 
 
 def test_a_loss_that_is_no_number_is_told() -> None:

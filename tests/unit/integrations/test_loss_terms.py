@@ -12,7 +12,7 @@ from trainauto import AdaptiveLoop, ModelObjective
 from trainauto.core.errors import InputError
 from trainauto.core.record_json import step_from_dict, step_to_dict
 from trainauto.forecast.traced_code import total_loss
-from trainauto.integrations.loss_terms import ReturnedLoss
+from trainauto.integrations.loss_terms import ReturnedLoss, words_of_repeated
 
 SAMPLES = 8
 OUT_OF_MEMORY = "CUDA out of memory. Tried to allocate 1.00 GiB."
@@ -110,6 +110,24 @@ def test_without_a_total_the_sum_is_minimised() -> None:
     }
     assert not returned.words("fit")
     assert ReturnedLoss.of(one.reshape(1, 1), "fit", "loss").terms["loss"].shape == ()
+
+
+def test_a_total_by_another_name_is_told_of_once(caplog: pytest.LogCaptureFixture) -> None:
+    def loss(net: nn.Module, batch: Any) -> dict[str, Tensor]:
+        parts = {"a": net(batch[0]).square().mean(), "b": net(batch[0]).abs().mean()}
+        return {"total": parts["a"] + 0.1 * parts["b"], **parts}
+
+    net = network()
+    loop = AdaptiveLoop(
+        net, ModelObjective("fit", torch.optim.SGD(net.parameters(), 0.1), loss), dataset(), batch_size=4
+    )
+    with loop:
+        for batch in loop.batches(epochs=1):
+            loop.step(batch)
+    assert caplog.text.count("returns 'total', which is computed from 'a', 'b'") == 1
+    once = net(dataset().tensors[0]).square().mean()
+    assert not words_of_repeated({"a": once, "b": net(dataset().tensors[0]).abs().mean()}, "fit")
+    assert "'b', which is computed from 'a'" in words_of_repeated({"a": once, "b": 0.5 * once}, "fit")
 
 
 def test_outputs_of_models_are_losses() -> None:

@@ -97,6 +97,11 @@ def is_sum(cuts: Sequence[Cut]) -> bool:
     return bool(cuts) and all(cut.errors().get(Weighing.SUM, 1.0) <= SIGNIFICANT for cut in cuts)
 
 
+def reads_divisors(cuts: Sequence[Cut]) -> bool:
+    """Say whether it was read, in all cuts, what losses are divided by."""
+    return all(Weighing.DIVISOR in cut.weights for cut in cuts)
+
+
 def tells(cuts: Sequence[Cut]) -> bool:
     """Say whether losses of parts differ enough, in some cut, to say what they weigh."""
     return any(cut.apart >= TELLING for cut in cuts)

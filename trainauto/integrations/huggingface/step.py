@@ -13,9 +13,9 @@ from torch import Tensor
 from trainauto.core.batch import Batch
 from trainauto.core.objectives import Objective
 from trainauto.core.records import MicrobatchSplit, PeakReading, StepRecord
-from trainauto.distributed.communicator import ABORT, DOES_NOT_FIT, OK
+from trainauto.distributed.communicator import ABORT, DOES_NOT_FIT, LOST, OK
 from trainauto.engine.gradients import as_planned, compute_gradients, on_device
-from trainauto.engine.run_errors import RankAbortedError
+from trainauto.engine.run_errors import CannotRepeatError, RankAbortedError
 from trainauto.engine.step import parameters_of, weight_of_step
 from trainauto.engine.step_outcome import DoesNotFit, Gradients, Stepped
 from trainauto.engine.train_step import begin_step, give_back, record_step, take_in
@@ -74,23 +74,31 @@ def _gradients(run: Training, batch: Batch, loss: TrainerLoss) -> Gradients | Do
 
     Raises:
         RankAbortedError: another rank ends the run.
+        CannotRepeatError: the pass cannot run again here; the other ranks end, too.
     """
     (objective,) = run.model.objectives()
     weight = weight_of_step(batch, run.ranks)
     tensors = on_device(run.model, batch)
     loss.forget_parts()
     mine: Gradients | DoesNotFit
+    lost: CannotRepeatError | None = None
     if isinstance(tensors, DoesNotFit):
         mine = tensors
     else:
-        mine = compute_gradients(
-            objective, tensors, batch, run.snapshot, run.model.device, None, as_planned(batch), run.ranks, weight
-        )
+        try:
+            mine = compute_gradients(
+                objective, tensors, batch, run.snapshot, run.model.device, None, as_planned(batch), run.ranks, weight
+            )
+        except CannotRepeatError as error:  # the other ranks wait for what this one says
+            mine, lost = DoesNotFit(objective.name, len(batch), ""), error
     if loss.weighs_by_itself:
         mine = _as_share(run, objective, mine, loss, weight)
-    worst = run.ranks.sum_gradients(parameters_of(objective), DOES_NOT_FIT if isinstance(mine, DoesNotFit) else OK)
-    if worst == ABORT:
-        raise RankAbortedError("another rank ended the run with an error of its own; the reason stands there")
+    status = LOST if lost is not None else DOES_NOT_FIT if isinstance(mine, DoesNotFit) else OK
+    worst = run.ranks.sum_gradients(parameters_of(objective), status)
+    if lost is not None:
+        raise lost
+    if worst in (ABORT, LOST):
+        raise RankAbortedError.in_pass(saves=worst == ABORT)
     if worst == OK or isinstance(mine, DoesNotFit):
         return mine
     objective.optimizer.zero_grad(set_to_none=True)

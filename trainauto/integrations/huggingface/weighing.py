@@ -11,7 +11,17 @@ import torch
 from torch import nn
 
 from trainauto.engine.snapshot import StepSnapshot
-from trainauto.integrations.huggingface.cuts import DECLARE, SIGNIFICANT, TOLERANCE, Cut, Found, is_sum, judged, tells
+from trainauto.integrations.huggingface.cuts import (
+    DECLARE,
+    SIGNIFICANT,
+    TOLERANCE,
+    Cut,
+    Found,
+    is_sum,
+    judged,
+    reads_divisors,
+    tells,
+)
 from trainauto.integrations.huggingface.disturbed import FACTORS, disturbed
 from trainauto.integrations.huggingface.divisors import divisor_of
 from trainauto.integrations.huggingface.loss import TrainerLoss, Weighing, has_counted_labels
@@ -126,9 +136,12 @@ class _Comparison:
         cuts = self._cuts()
         if is_sum(cuts):
             return Found(Weighing.SUM, by_labels=True)
+        # Where one term of a loss tells, another may not: unless all are seen to be divided alike, they are disturbed.
+        is_settled = reads_divisors(cuts)
         for factor in FACTORS:
-            if tells(cuts):
+            if is_settled and tells(cuts):
                 break
+            is_settled = True
             with disturbed(self._module, factor) as is_disturbed:
                 cuts += self._cuts_of_disturbed() if is_disturbed else []
         if not cuts:

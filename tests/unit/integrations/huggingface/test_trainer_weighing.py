@@ -223,7 +223,12 @@ def test_losses_that_change_their_batch_are_compared_on_copies(
     assert "draws noise" not in caplog.text
 
 
-@pytest.mark.parametrize("of", [normalised_before, contrastive])
+def weighted_beside_a_mean(logits: Tensor, batch: dict[str, Tensor]) -> Tensor:
+    """The mean tells its samples apart, and hides that the other term, of a fresh head, does not yet."""
+    return cross_entropy(logits, batch["labels"], CLASSES) + squares(logits, batch).mean()
+
+
+@pytest.mark.parametrize("of", [normalised_before, contrastive, weighted_beside_a_mean])
 def test_what_no_weights_explain_is_said_and_runs_in_no_parts(
     tmp_path: Path, of: Loss, caplog: pytest.LogCaptureFixture
 ) -> None:
