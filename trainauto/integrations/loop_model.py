@@ -46,7 +46,8 @@ class ModelObjective:
     over the samples of the batch it gets, which may be a part of the one that was drawn. It must use
     the model that it is given, not one it knows: memory is predicted by running it on a copy without data. Where
     batches hold dicts, it may add to them, or replace what is in them (tensors detached): objectives after it find
-    that. What has a row for each sample is divided and joined as the batch is; anything else is found as long as the parts of a batch agree in it.
+    that. What has a row for each sample is divided and joined as the batch is. Of anything else that the parts of a
+    batch disagree in, objectives after it find the mean of numbers, and do not find the rest; the log says so.
 
     Attributes:
         name: in records and logs.
