@@ -84,7 +84,7 @@ def test_names_and_what_it_shows() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"gan_type": "wgan"}, "gan_type must be one of vanilla, lsgan, hinge, not 'wgan'"),
+        ({"gan_type": "gan"}, "gan_type must be one of vanilla, lsgan, hinge, wgan, wgan_softplus, not 'gan'"),
         ({"gan_type": "hinge", "real_label_val": 0.9}, "hinge has no labels"),
         ({"gan_type": "hinge", "fake_label_val": 0.1}, "hinge has no labels"),
     ],
