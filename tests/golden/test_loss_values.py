@@ -52,7 +52,7 @@ def test_value_and_gradient(case: dict[str, Any]) -> None:
     assert gradient[0, 0, 50, 60].item() == pytest.approx(case["at"], rel=1e-3)
 
 
-# By type: of the generator, of the discriminator on real and on made images, on the judgements 4 y - 2 of the red channel.
+# By type: of the generator, of the discriminator on real and on made images; judgements are 4 y - 2 of the red channel.
 GAN_VALUES = {
     "vanilla": (0.7754645, 0.7754645, 0.7727605),
     "wgan_softplus": (0.7754645, 0.7754645, 0.7727605),
