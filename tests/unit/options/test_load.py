@@ -96,6 +96,7 @@ def test_numbers_of_either_kind(load: Loader) -> None:
         ("train:lr=1", "unknown key 'lr' in train", "Write it under train.optim_g."),
         ("train:network_d=span", "unknown key 'network_d' in train", "Write it at the top level."),
         ("optim_d=x", "unknown key 'optim_d'", "Write it under train."),
+        ("train:wavelet_guided=true", "unknown key 'wavelet_guided'", "losses guided by wavelets are left out"),
         ("train:net_d_iters=2", "unknown key 'net_d_iters'", "the discriminator steps once"),
         ("train:gan_opt:type=x", "unknown key 'gan_opt' in train", "item of train.losses"),
         ("network_d=span", "network_d takes a section of keys", "Write {type: span}."),
