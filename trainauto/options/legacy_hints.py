@@ -6,7 +6,6 @@ from trainauto.options.source_locations import KeyPath
 
 _LOSSES = "Write it as an item of train.losses, e.g. `- {type: l1loss, loss_weight: 1.0}`."
 _ONE_STEP_EACH = "Remove it: the discriminator steps once with every step of the generator, from the first on."
-_NO_WAVELETS = "Remove it: losses guided by wavelets are left out; ffloss and fftloss weigh frequencies."
 _NOT_NEEDED = "Remove it: nothing here needs it."
 
 _HINTS = {
@@ -55,8 +54,10 @@ _HINTS = {
     "pbar": _NOT_NEEDED,
     "suffix": _NOT_NEEDED,
     "use_hflip_rot": "Write use_hflip and use_rot.",
-    "wavelet_guided": _NO_WAVELETS,
-    "wavelet_init": _NO_WAVELETS,
+    **dict.fromkeys(
+        ("wavelet_guided", "wavelet_init"),
+        "Remove it: losses guided by wavelets are left out; ffloss and fftloss weigh frequencies.",
+    ),
 }
 
 
