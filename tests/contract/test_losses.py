@@ -189,6 +189,17 @@ def test_grey_and_colour_in_any_memory_order(loss: nn.Module, channels: int) -> 
     torch.testing.assert_close(nhwc, plain)
 
 
+@pytest.mark.parametrize("side", [1, 2, 5])
+def test_the_smallest_images_have_a_gradient(loss: nn.Module, side: int) -> None:
+    """A run's first step may be on one pixel."""
+    prediction, target = images(2, side=side)
+    value = total(loss(prediction, target))
+    value.backward()
+    assert value.isfinite()
+    assert prediction.grad is not None
+    assert prediction.grad.isfinite().all()
+
+
 def test_different_shapes_are_refused(loss: nn.Module) -> None:
     prediction, target = images()
     with pytest.raises(ValueError, match=r"\(5, 3, 16, 16\) and target \(5, 3, 16, 15\) differ"):

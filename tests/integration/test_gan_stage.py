@@ -46,6 +46,7 @@ def options(tmp_path: Path, write_images: Callable[..., Path]) -> dict[str, Any]
         "path": {"pretrain_network_g": None},
         "train": {"total_iter": 4, "losses": losses},
         "val": {"val_freq": 4},
+        "memory": {"budget": "2GiB"},  # its first step is on one pixel
         "logger": {"print_freq": 1, "save_checkpoint_freq": 2},
     }
     return merged(SHIPPED, changes)

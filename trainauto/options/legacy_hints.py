@@ -55,6 +55,10 @@ _HINTS = {
     "pbar": _NOT_NEEDED,
     "suffix": _NOT_NEEDED,
     "use_hflip_rot": "Write use_hflip and use_rot.",
+    **dict.fromkeys(
+        ("wavelet_guided", "wavelet_init"),
+        "Remove it: losses guided by wavelets are left out; ffloss and fftloss weigh frequencies.",
+    ),
 }
 
 

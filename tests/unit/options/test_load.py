@@ -92,6 +92,7 @@ def test_numbers_of_either_kind(load: Loader) -> None:
         ("datasets:train:batch_size=3", "unknown key", "Write batch_size_per_gpu."),
         ("datasets:train:io_backend:type=disk", "unknown key", "Remove it: images are read from files"),
         ("train:warmup_iter=-1", "unknown key", "Write warmup_steps."),
+        ("train:wavelet_guided=true", "unknown key 'wavelet_guided'", "losses guided by wavelets are left out"),
         ("train:perceptual_opt:type=x", "unknown key 'perceptual_opt' in train", "item of train.losses"),
         ("train:lr=1", "unknown key 'lr' in train", "Write it under train.optim_g."),
         ("train:network_d=span", "unknown key 'network_d' in train", "Write it at the top level."),

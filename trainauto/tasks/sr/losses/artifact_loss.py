@@ -32,6 +32,7 @@ class LDLLoss(WeightedLoss):
     """
 
     needs_average = True
+    smallest_px = WINDOW_PX // 2 + 1
 
     def __init__(self, loss_weight: float = 1.0, criterion: Criterion = "l1") -> None:
         super().__init__(loss_weight)
@@ -63,7 +64,7 @@ class NeosrLDLLoss(WeightedLoss):
         super().__init__(loss_weight)
         if ksize < 3 or not ksize % 2:
             raise ValueError(f"ldl_loss: ksize must be odd and at least 3, not {ksize}")
-        self.window_px = ksize
+        self.window_px, self.smallest_px = ksize, ksize // 2 + 1
         self._compare = criterion_named(criterion, "ldl_loss")
 
     def compute(self, prediction: Tensor, target: Tensor) -> Tensor:

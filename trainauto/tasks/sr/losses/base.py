@@ -4,6 +4,7 @@ from math import isfinite
 from typing import Literal
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 Terms = dict[str, Tensor]
@@ -35,6 +36,8 @@ class WeightedLoss(nn.Module):
         couples_samples: whether samples depend on each other, so that it is no such mean: a batch that does not fit is
             then given back, or its samples are cut, and never run in pieces.
         half_precision: whether it runs under autocast where its network does.
+        smallest_px: side that images need. The border of smaller ones is continued to the right and downwards: a run's
+            first step is on the smallest crop there is, which may be one pixel.
         needs_average: whether it also compares with what the averaged network makes, a third argument.
 
     Args:
@@ -48,6 +51,7 @@ class WeightedLoss(nn.Module):
     couples_samples: bool = False
     half_precision: bool = False
     needs_average: bool = False
+    smallest_px: int = 1
 
     def __init__(self, loss_weight: float = 1.0, reduction: Literal["mean"] = "mean") -> None:
         super().__init__()
@@ -76,10 +80,16 @@ class WeightedLoss(nn.Module):
             )
         half = torch.is_autocast_enabled(prediction.device.type) and self.half_precision
         with torch.autocast(prediction.device.type, enabled=half):
-            value = self.compute(prediction.float(), target.float(), *(image.float() for image in further))
+            images = [self._extended(image.float()) for image in (prediction, target, *further)]
+            value = self.compute(*images)
         if isinstance(value, dict):
             return {name: self.loss_weight * part for name, part in value.items()}
         return self.loss_weight * value
+
+    def _extended(self, image: Tensor) -> Tensor:
+        """Return images with both sides at least :attr:`smallest_px`."""
+        down, across = (max(0, self.smallest_px - side) for side in image.shape[-2:])
+        return F.pad(image, (0, across, 0, down), mode="replicate") if down or across else image
 
     def compute(self, prediction: Tensor, target: Tensor) -> Tensor | Terms:
         """Return the unweighted loss of float32 images, (N, C, H, W), or its parts."""

@@ -28,7 +28,7 @@ class _Smaller(WeightedLoss):
         super().__init__(loss_weight)
         if scale < 1:
             raise ValueError(f"{type(self).__name__}: scale must be at least 1, not {scale}")
-        self.scale = scale
+        self.scale = self.smallest_px = scale
         self._compare = criterion_named(criterion, type(self).__name__)
 
     def compute(self, prediction: Tensor, target: Tensor) -> Tensor:

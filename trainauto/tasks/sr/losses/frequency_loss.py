@@ -56,6 +56,7 @@ class FFLoss(WeightedLoss):
         self.alpha, self.patch_factor, self.ave_spectrum = alpha, patch_factor, ave_spectrum
         self.log_matrix, self.batch_matrix = log_matrix, batch_matrix
         self.couples_samples = ave_spectrum or batch_matrix
+        self.smallest_px = patch_factor
 
     def compute(self, prediction: Tensor, target: Tensor) -> Tensor:
         """Return 50 times the weighted mean squared difference."""

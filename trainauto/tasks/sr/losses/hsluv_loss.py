@@ -51,6 +51,7 @@ class HSLuvLoss(WeightedLoss):
         self.weights = {"hue": hue_weight, "saturation": saturation_weight, "lightness": lightness_weight}
         self._compare = criterion_named(criterion, "HSLuvLoss")
         self.downscale_factor, self.blur_strength = downscale_factor, blur_strength
+        self.smallest_px = max(downscale_factor, 2 * blur_strength + 1)
 
     def compute(self, prediction: Tensor, target: Tensor) -> Terms:
         """Return the weighted mean difference of each part."""

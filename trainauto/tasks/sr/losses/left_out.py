@@ -23,7 +23,6 @@ _LEFT_OUT = {
     "structuretexture": "mssimloss with perceptualloss is near to it",
     "topiq": "lpipsloss and distsloss are near to it; its weights allow no commercial use",
     "vggperceptual": "perceptualloss has the same layers and weights",
-    "waveletguided": "fftloss and ffloss weigh frequencies",
     "weightedtv": "gradientvarianceloss compares how smooth images are with their target",
 }
 """By the name without case, underscores and the word loss."""

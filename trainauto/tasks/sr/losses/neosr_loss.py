@@ -150,6 +150,7 @@ class ConsistencyLoss(WeightedLoss):
             raise ValueError(f"consistency_loss: criterion must be chc or l1, not '{criterion}'")
         self.criterion, self.blur, self.cosim = criterion, blur, cosim
         self.saturation, self.brightness = saturation, brightness
+        self.smallest_px = BLUR_WINDOW_PX // 2 + 1 if blur else 1
 
     def compute(self, prediction: Tensor, target: Tensor) -> Tensor:
         """Return the mean over samples."""

@@ -53,6 +53,7 @@ class PerceptualLoss(WeightedLoss):
         self.clip_min = clip_min
         self._compare = criterion_named(criterion, type(self).__name__)
         self.tower = load_tower(VGG19, self.layer_weights, weights, replicated=True)
+        self.smallest_px = self.tower.smallest_px
 
     def compute(self, prediction: Tensor, target: Tensor) -> Tensor:
         """Return the weighted sum over layers of mean differences."""
@@ -121,6 +122,7 @@ class VGGPerceptualLoss(WeightedLoss):
         if range_norm:  # (x + 1) / 2, then the normalisation
             mean, deviation = [2 * m - 1 for m in mean], [2 * d for d in deviation]
         self.tower = load_tower(DESIGNS[vgg_type], self.layer_weights, weights, mean=mean, deviation=deviation)
+        self.smallest_px = self.tower.smallest_px
 
     def compute(self, prediction: Tensor, target: Tensor) -> Terms:
         """Return the terms ``percep`` and ``style``, as far as their weights are above 0."""

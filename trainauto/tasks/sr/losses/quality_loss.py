@@ -62,6 +62,7 @@ class LPIPSLoss(WeightedLoss):
     def __init__(self, loss_weight: float = 1.0, net: Net = "vgg", weights: str | None = None) -> None:
         super().__init__(loss_weight)
         self.distance = Lpips(net, weights)
+        self.smallest_px = self.distance.tower.smallest_px
 
     def compute(self, prediction: Tensor, target: Tensor) -> Tensor:
         """Return the mean LPIPS."""

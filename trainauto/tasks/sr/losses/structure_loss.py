@@ -44,14 +44,14 @@ class GradientVarianceLoss(WeightedLoss):
         criterion: ``l1``, ``l2`` or ``charbonnier``.
 
     Raises:
-        ValueError: another criterion, a patch of less than 2 px, or images smaller than a patch.
+        ValueError: another criterion, or a patch of less than 2 px.
     """
 
     def __init__(self, loss_weight: float = 1.0, patch_size: int = 16, criterion: Criterion = "charbonnier") -> None:
         super().__init__(loss_weight)
         if patch_size < 2:
             raise ValueError(f"GradientVarianceLoss: patch_size must be at least 2, not {patch_size}")
-        self.patch_size = patch_size
+        self.patch_size = self.smallest_px = patch_size
         self._compare = criterion_named(criterion, "GradientVarianceLoss")
 
     def compute(self, prediction: Tensor, target: Tensor) -> Tensor:
@@ -64,11 +64,6 @@ class GradientVarianceLoss(WeightedLoss):
         """Return the unbiased variance of each patch, (N, 1, patches down, patches across)."""
         side = self.patch_size
         down, across = edges.shape[-2] // side, edges.shape[-1] // side
-        if not down * across:
-            raise ValueError(
-                f"GradientVarianceLoss: images of {edges.shape[-1]} x {edges.shape[-2]} px are smaller than a patch "
-                f"of {side} px"
-            )
         whole = edges[..., : down * side, : across * side]
         return whole.reshape(-1, 1, down, side, across, side).var(dim=(3, 5))
 

@@ -5,15 +5,13 @@ from functools import cache
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
 from trainauto.tasks.sr.metrics.registry import register_metric
 from trainauto.tasks.sr.towers.dists import Dists
 from trainauto.tasks.sr.towers.lpips import Lpips, Net
 
 PixelArray = NDArray[np.uint8]
-SMALLEST_PX = {"alex": 31, "vgg": 16}
-"""Shortest side that a tower's poolings leave a pixel of."""
 
 
 @register_metric("calculate_lpips", "lpips", better_is_higher=False)
@@ -32,7 +30,7 @@ def calculate_lpips(
         InputError: the tower's weights, or the package lpips, are not there.
         ValueError: the images differ in shape, have no colours, or are too small.
     """
-    return _distance(_lpips(net, weights), "LPIPS", image, reference, SMALLEST_PX.get(net, 1))
+    return _distance(_lpips(net, weights), "LPIPS", image, reference)
 
 
 @register_metric("calculate_dists", "dists", better_is_higher=False)
@@ -48,7 +46,7 @@ def calculate_dists(image: PixelArray, reference: PixelArray, *, weights: str | 
         InputError: VGG16's weights, or the package DISTS-pytorch, are not there.
         ValueError: the images differ in shape, or have no colours.
     """
-    return _distance(_dists(weights), "DISTS", image, reference, 1)
+    return _distance(_dists(weights), "DISTS", image, reference)
 
 
 @cache
@@ -62,12 +60,12 @@ def _dists(weights: str | None) -> Dists:
 
 
 @torch.no_grad()
-def _distance(compare: nn.Module, name: str, image: PixelArray, reference: PixelArray, smallest_px: int) -> float:
+def _distance(compare: Lpips | Dists, name: str, image: PixelArray, reference: PixelArray) -> float:
     if image.shape != reference.shape:
         raise ValueError(f"the image is {_shape(image)}, its reference {_shape(reference)}")
     if image.ndim != 3 or image.shape[2] != 3 or image.dtype != np.uint8 or reference.dtype != np.uint8:
         raise ValueError(f"{name} takes uint8 images of shape (H, W, 3), not {image.dtype} of shape {image.shape}")
-    if min(image.shape[:2]) < smallest_px:
+    if min(image.shape[:2]) < (smallest_px := compare.tower.smallest_px):
         raise ValueError(f"{name} needs at least {smallest_px}x{smallest_px} px, the image is {_shape(image)}")
     return float(compare(_prepared(image), _prepared(reference)))
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import count
 from typing import Literal
 
 import torch
@@ -162,6 +163,25 @@ class Tower(nn.Module):
             if layer is self._built[-1]:
                 break
         return features
+
+    @property
+    def smallest_px(self) -> int:
+        """Shortest side of images that leaves a pixel at every layer."""
+        return next(side for side in count(1) if self._is_enough(side))
+
+    def _is_enough(self, side: int) -> bool:
+        for layer in self.design.layers:
+            if isinstance(layer, str):
+                pool_side, stride = self.design.pool
+                # Of l2, windows of 3 at every second pixel, padded by one.
+                side = (side - pool_side) // stride + 1 if self._pooling == "max" else (side - 1) // 2 + 1
+            else:
+                side = (side + 2 * layer.padding - layer.kernel) // layer.stride + 1
+            if side < 1:
+                return False
+            if layer is self._built[-1]:
+                break
+        return True
 
     def _convolved(self, image: Tensor, layer: Convolution) -> Tensor:
         weight = self.get_parameter(f"convolutions.{layer.name}.weight")

@@ -92,3 +92,16 @@ def test_names_and_what_it_shows() -> None:
 def test_what_it_refuses(arguments: dict[str, object], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         GANLoss(**arguments)
+
+
+@pytest.mark.parametrize(("theirs", "ours"), [("bce", "vanilla"), ("mse", "lsgan")])
+def test_types_of_neosr_are_those_of_others(theirs: str, ours: str) -> None:
+    judgements = torch.linspace(-2, 2, 7)
+    losses = LOSSES.get("gan_loss")(gan_type=theirs), LOSSES.get("gan")(gan_type=ours, loss_weight=0.1)
+    assert losses[0](judgements, True).item() == losses[1](judgements, True).item()
+
+
+def test_huber_of_judgements() -> None:
+    judgements = torch.tensor([3.0, 0.5])  # beyond delta 1 of the label 1, and within
+    loss = LOSSES.get("gan_loss")(gan_type="huber", loss_weight=1.0)
+    assert loss(judgements, True).item() == pytest.approx((1.5 + 0.125) / 2)
