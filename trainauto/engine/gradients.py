@@ -182,10 +182,11 @@ def accumulate_gradients(
         # Averaging the means of unequal parts would give the samples of the smaller part too much influence.
         weight = weight_of(batch.workload, part) / step_weight if step_weight else 0.0
         weights.append(weight)
+        given = dict(part)
         if not weight and not ranks.reduces_in_backward:  # a mean over nothing is no number
             with torch.no_grad():
                 objective.loss(part)
-            added.append(added_to(part, tensors))
+            added.append(added_to(part, given))
             continue
         keep = objective.without_sum if objective.without_sum is not None and done < len(batch) else nullcontext
         with keep():
@@ -197,7 +198,7 @@ def accumulate_gradients(
         for name, value in terms.items():
             weighted = value.detach().float() * weight
             sums[name] = sums[name] + weighted if name in sums else weighted
-        added.append(added_to(part, tensors))
+        added.append(added_to(part, given))
     handed_on, differing = joined(batch.workload, added, weights)
     return sums, handed_on, told, differing
 

@@ -15,9 +15,14 @@ from trainauto.core.workload import Whole, Workload
 logger = logging.getLogger(__name__)
 
 
-def added_to(part: MicroBatch, tensors: MicroBatch) -> dict[str, Any]:
-    """Return what a loss has added to its part of a batch: detached tensors, or any other values."""
-    added: dict[str, Any] = {name: value for name, value in part.items() if name not in tensors}
+def added_to(part: MicroBatch, given: MicroBatch) -> dict[str, Any]:
+    """Return what a loss has added to the part of a batch it was given, or put in place of something in it.
+
+    These are detached tensors, or any other values.
+    """
+    added: dict[str, Any] = {
+        name: value for name, value in part.items() if name not in given or value is not given[name]
+    }
     return {name: value.detach() if isinstance(value, Tensor) else value for name, value in added.items()}
 
 

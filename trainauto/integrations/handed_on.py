@@ -37,20 +37,25 @@ class HandedOn:
         """Return a part of a batch as the loss of an objective gets it."""
         if objective not in self._structures:
             return self._structure.rebuild(part)
-        leaves = {name: leaf.value if isinstance(leaf, Whole) else leaf for name, leaf in part.items()}
+        leaves = {name: _value(leaf) for name, leaf in part.items()}
         return self._structures[objective].without_missing(leaves).rebuild(leaves)
 
     def added(self, objective: str, batch: Any, part: Mapping[str, Any]) -> dict[str, Any]:
-        """Return what the loss of an objective has added to a part; nothing where no objective comes after it."""
+        """Return what the loss of an objective has added to a part, or replaced; nothing where it is the last one."""
         after = self._after.get(objective)
         if after is None:
             return {}
         self._structures[after] = Structure.of(batch)
         rows = self._workload.template.samples_of(part) if isinstance(self._workload, NestedSamples) else None
-        new = {name: leaf for name, leaf in leaves_of(batch).items() if name not in part}
+        leaves = leaves_of(batch)
+        new = {name: leaf for name, leaf in leaves.items() if name not in part or leaf is not _value(part[name])}
         if rows is None:  # a workload of one's own divides tensors
             return {name: leaf for name, leaf in new.items() if isinstance(leaf, Tensor)}
         return {name: leaf if length_of(leaf) in (rows, -1) else Whole(_detached(leaf)) for name, leaf in new.items()}
+
+
+def _value(leaf: Any) -> Any:
+    return leaf.value if isinstance(leaf, Whole) else leaf
 
 
 def _detached(leaf: Any) -> Any:

@@ -45,8 +45,9 @@ class ModelObjective:
     The loss keeps nothing: it also runs on a copy of the model whose tensors hold no data, and in parts. It is a mean
     over the samples of the batch it gets, which may be a part of the one that was drawn. It must use
     the model that it is given, not one it knows: memory is predicted by running it on a copy without data. Where
-    batches hold dicts, it may add to them (tensors detached): objectives after it find that. What has a row for each
-    sample is divided and joined as the batch is; anything else is found as long as the parts of a batch agree in it.
+    batches hold dicts, it may add to them, or replace what is in them (tensors detached): objectives after it find
+    that. What has a row for each sample is divided and joined as the batch is; anything else is found as long as the
+    parts of a batch agree in it.
 
     Attributes:
         name: in records and logs.

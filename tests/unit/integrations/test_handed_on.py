@@ -71,6 +71,20 @@ def test_all_that_a_loss_writes_is_found_in_the_shape_it_has(first: int, second:
     assert sum(len(batch["x"]) for batch in task.found) == SAMPLES
 
 
+@pytest.mark.parametrize("second", [SAMPLES, 3])
+@pytest.mark.parametrize("first", [SAMPLES, 3])
+def test_what_a_loss_puts_in_place_of_something_is_found_as_in_a_plain_loop(first: int, second: int) -> None:
+    def normalise(batch: dict[str, Any]) -> None:
+        batch["x"] = batch["x"] / 2 - 1
+        batch["meta"]["y"] = batch["meta"]["y"] + 10
+
+    task = Pair(normalise, first, second)
+    task.step()
+    numbers = torch.cat([batch["meta"]["y"] for batch in task.found]) - 10
+    assert sorted(numbers.tolist()) == list(range(SAMPLES))
+    assert torch.equal(torch.cat([batch["x"][:, 0] for batch in task.found]), numbers / 2 - 1)
+
+
 def test_numbers_that_parts_disagree_on_are_means_and_said(caplog: pytest.LogCaptureFixture) -> None:
     def count(batch: dict[str, Any]) -> None:
         batch["n"] = (batch["x"] > 2).sum()
