@@ -17,6 +17,7 @@ from trainauto.core.records import MicrobatchSplit
 from trainauto.core.workload import UnequalSamples, split, weight_of
 from trainauto.distributed.communicator import Communicator
 from trainauto.engine.handed_on import added_to, joined
+from trainauto.engine.run_errors import SHOWN_NAMES
 from trainauto.engine.snapshot import StepSnapshot
 from trainauto.engine.step_outcome import DoesNotFit, Failure, Gradients
 from trainauto.memory.monitor import onednn
@@ -25,8 +26,6 @@ from trainauto.memory.monitor.release import release_memory
 from trainauto.models.base_model import BaseModel
 
 logger = logging.getLogger(__name__)
-
-SHOWN_NAMES = 4
 
 
 def on_device(model: BaseModel, batch: Batch) -> MicroBatch | DoesNotFit:

@@ -129,7 +129,7 @@ class _Comparison:
         return self._structure.rebuild(deepcopy(self._workload.part(self._leaves, start, stop)))
 
     def result(self) -> Found:
-        """Compare losses of the model as it is; where these agree, of one whose weights are disturbed."""
+        """Compare losses of the model as it is; where these agree, or terms of them may, of one that is disturbed."""
         same = [self._value(self._batch(), None)[0] for _ in range(REPEATS)]
         if max(same) - min(same) > SIGNIFICANT * max(map(abs, same)):
             return self._of_noisy()
