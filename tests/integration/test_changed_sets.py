@@ -92,6 +92,10 @@ def test_a_renamed_image_is_refused_by_name_and_accepted_when_told(begun: Path) 
     assert refused.returncode == 2
     assert "from step 13 on the run was trained with other samples" in refused.stderr
     assert "--until 12" in refused.stderr
+    shutil.copy(gt / "image_000.png", gt / "new.png")
+    refused = command("replay", "experiments/tiny", "--until", "12", cwd=begun.parent)
+    assert "1 renamed: image_001.png is now a.png" in refused.stderr
+    assert "new.png" not in refused.stderr  # what is new has no part in steps of then
 
 
 def test_a_checkpoint_from_before_new_samples_were_accepted_begins_an_epoch(begun: Path) -> None:

@@ -73,7 +73,7 @@ def test_a_log_that_ends_before_its_checkpoint_is_said_and_marked(
     assert (gap["kind"], gap["step"], gap["first"], gap["last"]) == ("missing_steps", 12, 9, 12)
 
     report = command("report", "experiments/tiny", cwd=begun.parent)
-    assert "the log lacks steps 9 to 12" in words_of(report)
+    assert "steps 11 in the log; plan changes: 0 missing the log lacks steps 9 to 12" in words_of(report)
     assert json.loads(command("report", "experiments/tiny", "--json", cwd=begun.parent).stdout)["missing"] == [[9, 12]]
     refused = command("replay", "experiments/tiny", cwd=begun.parent)
     assert refused.returncode == 2
@@ -96,11 +96,19 @@ def test_a_log_that_is_gone_lacks_all_steps(begun: Path) -> None:
     assert "Nothing can be repeated." in command("replay", "experiments/tiny", cwd=begun.parent).stderr
 
 
-def test_lost_validations_are_said_where_the_steps_are_there(begun: Path) -> None:
-    zeros_from(run_directory(begun) / "validation.jsonl", 0)
+@pytest.mark.parametrize("damage", [zeros_from, cut_from])
+def test_lost_validations_are_said_where_the_steps_are_there(begun: Path, damage: Callable[[Path, int], None]) -> None:
+    damage(run_directory(begun) / "validation.jsonl", 0)
     done = train(begun, "--auto_resume", *MORE)
-    assert "validation.jsonl ended in zeros, or is not there" in words_of(done)
+    assert "the end of validation.jsonl is missing" in words_of(done)
     assert "missing in" not in words_of(done)
+
+
+def test_validations_that_were_never_due_are_not_missed(begun: Path) -> None:
+    (run_directory(begun) / "validation.jsonl").unlink()
+    done = train(begun, "--auto_resume", *MORE, "val:val_freq=3")
+    assert done.returncode == 0, done.stderr
+    assert "validation.jsonl" not in words_of(done)
 
 
 def test_a_disk_that_fails_for_some_steps_costs_no_line(

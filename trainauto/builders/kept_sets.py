@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from trainauto.core.errors import InputError, Problem
@@ -60,12 +60,12 @@ class KeptSets:
         dataset = build(Kept(kept))
         if kept is None and self.until is None and dataset.sample_files() is not None:
             self._check_number(dataset)
-        changes = dataset.changes
+        changes = self._changes(dataset)
         if changes.has_gone:
             what = f"dataset '{name}' is not what the run began with"
             listed = "".join(f"\n  {words}" for words in changes.words())
             raise InputError(Problem(f"{what}{listed}", advice=_advice(changes, repeats=self.until is not None)))
-        _say(name, changes, repeats=self.until is not None)
+        _say(name, changes)
         return dataset
 
     def validation_set(self, name: str, build: Callable[[Kept | None], DynamicDataset]) -> DynamicDataset:
@@ -75,12 +75,18 @@ class KeptSets:
         kept = kept_files(self._file, name)
         # A set that is new to a run which keeps lists has no list.
         dataset = build(Kept(kept) if kept is not None or not self._file.is_file() else None)
-        if dataset.changes.has_gone:
-            listed = "; ".join(dataset.changes.words())
+        changes = self._changes(dataset)
+        if changes.has_gone:
+            listed = "; ".join(changes.words())
             logger.warning("dataset '%s' has changed, so scores before and after do not compare: %s", name, listed)
         else:
-            _say(name, dataset.changes, repeats=self.until is not None)
+            _say(name, changes)
         return dataset
+
+    def _changes(self, dataset: DynamicDataset) -> SetChanges:
+        """Return how a set has changed; what is new has no part in a repetition."""
+        changes = dataset.changes
+        return changes if self.until is None else replace(changes, added=(), newly_readable=())
 
     def accepted_identities(self) -> frozenset[str]:
         """Return the identities of the training samples that the run has had: others were accepted since."""
@@ -115,9 +121,7 @@ class KeptSets:
         )
 
 
-def _say(name: str, changes: SetChanges, *, repeats: bool) -> None:
-    if repeats:  # what is new has no part in it
-        changes = SetChanges(resized=changes.resized)
+def _say(name: str, changes: SetChanges) -> None:
     words = changes.words()
     if words:
         left_out = changes.added or changes.newly_readable

@@ -55,12 +55,13 @@ def _continue_run(run: Run, directory: RunDirectory, checkpoint: Path | None, ch
             run.restore(checkpoint)
         except NetworkMismatchError as error:
             raise _explained(error, changes) from error
-    if run.ranks.is_first:
-        rewind(directory, run.progress.steps, validates_every=run.frequencies.validate if run.validators else 0)
-        _log_rollback(run, directory)
     every, step = run.frequencies.validate, run.progress.steps
     # Under another interval nobody can tell whether it was due; after the last step it always was.
     is_same = not any(line.startswith("val.val_freq:") for line in changes)
+    if run.ranks.is_first:
+        validated_before = run.validators and not any(line.startswith(("val.", "datasets.")) for line in changes)
+        rewind(directory, step, validates_every=every if validated_before else 0)
+        _log_rollback(run, directory)
     if every and step and ((is_same and step % every == 0) or run.finished):
         made = run.ranks.broadcast_object(lambda: _made_validations(run, directory))
         run.missed = [validator for validator in run.validators if validator.name not in made]

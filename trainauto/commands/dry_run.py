@@ -261,11 +261,12 @@ def _step(record: StepRecord) -> dict[str, Any]:
 
 
 def _validation(record: ValidationRecord) -> dict[str, Any]:
+    found = record.scores[0] if record.scores else record  # of the one image: a mean leaves out an infinite value
     return {
         "dataset": record.dataset,
         "image": record.scores[0].name if record.scores else "",
-        "metrics": dict(record.metrics),
-        "baseline": dict(record.baseline),
+        "metrics": dict(found.metrics),
+        "baseline": dict(found.baseline),
         "baseline_name": record.baseline_name,
         "seconds": record.seconds,
         "tile_px": record.tile_px,

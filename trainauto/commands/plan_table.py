@@ -178,7 +178,7 @@ def _frontiers(answer: CardPlans, sizes: _SizeWords) -> list[str]:
     some = [crop for crop in crops if crop % 32 == 0] or crops
     chosen = {card.plan.size for card in answer.cards if card.plan}.intersection(crops)
     spaced = some[:: max(1, -(-len(some) // 7))]
-    some = sorted([*chosen, *(crop for crop in [*crops[-1:], *spaced] if crop not in chosen)][:MOST_CROPS])
+    some = sorted(list(dict.fromkeys([*chosen, *crops[-1:], *spaced]))[:MOST_CROPS])
     if not some:
         return []
     rows = []

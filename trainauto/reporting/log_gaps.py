@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from trainauto.core.decisions import MissingSteps
 from trainauto.reporting.formatting import missing_text
 from trainauto.reporting.jsonl import add_decision
-from trainauto.storage.log_gaps import damaged_ends, missing_until
+from trainauto.storage.log_gaps import damaged_ends, lacks_validation, missing_until
 from trainauto.storage.run_directory import RunDirectory
 from trainauto.storage.run_log import logged_decisions
 
@@ -20,19 +20,19 @@ def rewind(run: RunDirectory, step: int, *, validates_every: int = 0) -> None:
     Args:
         run: which.
         step: that of the checkpoint it continues from.
-        validates_every: steps between validations; 0 where there are none.
+        validates_every: steps between validations; 0 where there are none, or were others before.
     """
     damaged = damaged_ends(run)
-    if 0 < validates_every < step and not run.validations.is_file():
-        damaged.append(run.validations.name)
     run.rewind(step)
+    if validates_every and run.validations.name not in damaged and lacks_validation(run, step, validates_every):
+        damaged.append(run.validations.name)
     gap = missing_until(run, step)
     known = [made for _, made in logged_decisions(run) if isinstance(made, MissingSteps)]
     if gap is not None and gap not in [(made.first, made.last) for made in known]:
         _note(run, *gap, damaged)
     elif gap is None and damaged:
         names = " and ".join(damaged)
-        logger.warning("%s ended in zeros, or is not there: what was last written to it is lost. %s", names, _WHOLE)
+        logger.warning("the end of %s is missing: what was last written there is lost. %s", names, _WHOLE)
 
 
 _WHOLE = "The checkpoint is whole, and the run continues from it."

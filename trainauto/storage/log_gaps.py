@@ -35,6 +35,19 @@ def missing_until(run: RunDirectory, step: int) -> tuple[int, int] | None:
     return (last + 1, step) if last < step else None
 
 
+def lacks_validation(run: RunDirectory, step: int, every: int) -> bool:
+    """Say whether the last validation is missing that was due before a step, by the options that have held since then.
+
+    Args:
+        run: its logs hold nothing after ``step``.
+        step: the checkpoint's; a validation that was due there is made again.
+        every: steps between validations.
+    """
+    due = (step - 1) // every * every
+    changed = max((end for end in run.earlier_versions(run.given) if end < step), default=0)
+    return due > changed and last_step(run.validations) < due
+
+
 def damaged_ends(run: RunDirectory) -> list[str]:
     """Return the names of logs whose end holds zeros instead of lines: the file grew, but its bytes did not come."""
     return [path.name for path in (run.records, run.decisions, run.validations) if _ends_in_zeros(path)]

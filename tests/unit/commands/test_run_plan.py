@@ -165,3 +165,15 @@ def test_a_budget_bounds_cards_with_a_word_and_one_of_a_cpu_none(tmp_path: Path)
     limit, said = planned(device="auto", memory={"cpu_budget": "1GiB"})
     assert limit == 16 * GIB
     assert "GiB, the file's" not in said
+
+
+@pytest.mark.usefixtures("without_traces")
+def test_no_size_has_two_columns_in_the_table_of_batches(tmp_path: Path) -> None:
+    """The largest size is always shown, and may be one of those that are spread over all, too."""
+    loaded = load_options(write_options(tmp_path / "run.yml", tiny_options(tmp_path / "none")))
+    found = option_plans.plan_for_cards(loaded, chosen_cards(["T4"], []))
+    frontier = tuple(Plan.of(batch_size=4, lq_size=side) for side in (32, 53, 64))
+    text = table(replace(found, cards=(replace(found.cards[0], plan=frontier[1], frontier=frontier),)))
+    lines = text.splitlines()
+    heading = lines[next(number for number, line in enumerate(lines) if line.startswith("largest batch by")) + 1]
+    assert heading.split() == ["card", "32", "px", "53", "px", "64", "px"]

@@ -57,7 +57,7 @@ def _head(report: MemoryReport, width: int) -> list[str]:
     pairs = [
         ("run", report.run),
         ("status", end_text(report.status, report.reason)),
-        ("steps", f"{report.steps}; plan changes: {len(report.changes)}"),
+        ("steps", f"{report.steps}{' in the log' if report.missing else ''}; plan changes: {len(report.changes)}"),
         ("missing", _missing(report.missing)),
         ("OOM", ooms or "none"),
         ("limit", size_text(report.limit_bytes) if report.limit_bytes else "none"),
