@@ -1,12 +1,16 @@
 """A folder of pictures with captions, as conversations: what is asked of each, and its caption as the answer."""
 
 import json
-from collections.abc import Iterator, Mapping
+import logging
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from trainauto.core.errors import InputError, Place, Problem
 from trainauto.data.folder_walk import warn_of_links
 from trainauto.tasks.finetune.conversations import ASSISTANT, USER, Conversation, ImagePart, TextPart, Turn, check_turns
+
+logger = logging.getLogger(__name__)
 
 PICTURE_SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff")
 TABLES = ("metadata.jsonl", "captions.jsonl")
@@ -46,9 +50,10 @@ def _beside(folder: Path) -> Iterator[tuple[Path, str, str]]:
     """Yield pictures with the captions in files of the same name."""
     without = []
     warn_of_links(folder, "pictures")
-    for picture in sorted(folder.rglob("*")):
-        if picture.suffix.lower() not in PICTURE_SUFFIXES or not picture.is_file():
-            continue
+    files = [file for file in sorted(folder.rglob("*")) if file.is_file()]
+    pictures = [file for file in files if file.suffix.lower() in PICTURE_SUFFIXES]
+    _say_not_read(folder, files, pictures)
+    for picture in pictures:
         text = picture.with_suffix(".txt")
         if not text.is_file():
             without.append(picture)
@@ -57,6 +62,23 @@ def _beside(folder: Path) -> Iterator[tuple[Path, str, str]]:
     if without:
         shown = ", ".join(str(picture) for picture in without[:3]) + (", ..." if len(without) > 3 else "")
         raise InputError(Problem(f"{len(without)} pictures have no caption: {shown}", advice=ADVICE))
+
+
+def _say_not_read(folder: Path, files: Sequence[Path], pictures: Sequence[Path]) -> None:
+    """Warn of captions whose pictures are of kinds that are not read."""
+    known = {picture.with_suffix(".txt") for picture in pictures}
+    captions = {file for file in files if file.suffix == ".txt"} - known
+    left_out = [file for file in files if file.with_suffix(".txt") in captions and file.suffix != ".txt"]
+    if left_out:
+        kinds = ", ".join(f"{count} {kind}" for kind, count in Counter(file.suffix for file in left_out).most_common())
+        more = ", ..." if len(left_out) > 1 else ""
+        logger.warning(
+            "pictures with captions in %s are of kinds that are not read, and left out: %s (%s%s). Save them as PNG.",
+            folder,
+            kinds,
+            left_out[0].name,
+            more,
+        )
 
 
 def _read(file: Path) -> str:

@@ -190,6 +190,16 @@ def test_what_is_no_picture_and_no_text_is_named_with_its_line(tmp_path: Path, l
         read_conversations(str(file), set_name="train")
 
 
+def test_captions_of_pictures_that_are_not_read_are_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    picture(tmp_path / "a.png")
+    for name in ("a.txt", "b.txt", "c.txt"):
+        (tmp_path / name).write_text("a red square")
+    for name in ("a.json", "b.heic", "c.heic", "d.heic"):  # the first beside a picture, the last without a caption
+        (tmp_path / name).write_text("")
+    assert len(read(tmp_path)) == 1
+    assert "not read, and left out: 2 .heic (b.heic, ...)" in caplog.text
+
+
 def test_captions_that_are_no_utf8_are_named(tmp_path: Path) -> None:
     Image.new("RGB", (8, 8)).save(tmp_path / "a.png")
     (tmp_path / "a.txt").write_bytes("ein rötlicher Kreis".encode("latin-1"))

@@ -34,6 +34,7 @@ PICTURES_NOT_READ = frozenset(
 """Suffixes of pictures, of which those in ``IMAGE_SUFFIXES`` are read all the same: others are warned of."""
 
 SHOWN_KINDS = 5
+BROKEN_LINK = "broken link"
 
 
 @dataclass(frozen=True)
@@ -107,7 +108,11 @@ def find_images(roots: str | Sequence[str], *, set_name: str, argument: str = ""
 
 
 def _kinds(others: Iterable[Path]) -> Counter[str]:
-    return Counter(path.suffix.lower() or path.name for path in others)
+    return Counter(BROKEN_LINK if _is_broken(path) else path.suffix.lower() or path.name for path in others)
+
+
+def _is_broken(path: Path) -> bool:
+    return path.is_symlink() and not path.exists()
 
 
 def _kinds_in_words(kinds: Counter[str]) -> str:
@@ -118,6 +123,10 @@ def _kinds_in_words(kinds: Counter[str]) -> str:
 
 def _say_not_read(others: Sequence[Path], root: str, set_name: str) -> None:
     """Name the files of a root that are no images here: as a warning where some are pictures of another kind."""
+    broken = [path for path in others if _is_broken(path)]
+    if broken:  # of folders on a drive that is not there, as a rule
+        more = f" and {len(broken) - 1} more" if len(broken) > 1 else ""
+        logger.warning("dataset '%s': %s%s in %s leads nowhere, and is left out", set_name, broken[0].name, more, root)
     pictures = [path for path in others if path.suffix.lower() in PICTURES_NOT_READ]
     if pictures:
         kinds = _kinds_in_words(_kinds(pictures))

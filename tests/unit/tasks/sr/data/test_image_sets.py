@@ -346,3 +346,13 @@ def test_cache_larger_than_the_disk_is_refused_before_training(tmp_path: Path, w
     file = str(write_images("one", 1) / "image_000.png")
     with pytest.raises(InputError, match="pixel cache needs"):
         PixelCache(str(tmp_path / "cache"), 3).check_room([(file, 10**7, 10**7)], set_name="photos")
+
+
+def test_a_link_that_leads_nowhere_is_named(write_images: Write, caplog: pytest.LogCaptureFixture) -> None:
+    """To a folder on a drive that is not there, as a rule: a part of the set is missing."""
+    folder = write_images("gt", 1)
+    (folder / "more").symlink_to("unplugged")
+    dataset = GTImageDataset(str(folder), scale=2)
+    assert "more in " in caplog.text
+    assert "leads nowhere, and is left out" in caplog.text
+    assert dict(dataset.not_read) == {"broken link": 1}
