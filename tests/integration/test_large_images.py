@@ -8,6 +8,7 @@ from pathlib import Path
 import cv2
 import numpy as np
 import pytest
+from PIL import Image
 
 
 @pytest.mark.parametrize("suffix", [".png", ".jpg"])
@@ -34,3 +35,26 @@ assert read_picture("b{suffix}", 1).pixels.shape == (9000, 10000, 1)
         command, cwd=tmp_path, env=variables, capture_output=True, text=True, timeout=120, check=False
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="limits address space as Linux does")
+@pytest.mark.parametrize("suffix", [".png", ".gif"])
+def test_an_image_without_memory_for_it_is_not_called_damaged(tmp_path: Path, suffix: str) -> None:
+    """One of 57 MiB decoded by OpenCV, and by Pillow, where 32 MiB more are allowed."""
+    Image.new("RGB", (5000, 4000)).save(tmp_path / f"a{suffix}")
+    read = f"""
+import resource
+from pathlib import Path
+from trainauto.core.errors import InputError
+from trainauto.tasks.sr.data.image_io import read_image
+used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (used + 2**25, used + 2**25))
+try:
+    read_image("a{suffix}", 3)
+except InputError as error:
+    print(error)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", read], cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.stdout.startswith(f"no memory is left to decode image a{suffix}"), done.stderr

@@ -13,6 +13,7 @@ import cv2
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from safetensors.torch import load_file, save_file
 
 from tests.acceptance import only_in_acceptance
@@ -64,6 +65,14 @@ def test_a_folder_is_enlarged_and_a_stopped_job_goes_on(tmp_path: Path, run: Pat
     assert "\nrun whole, without tiles\npeak of memory: predicted " in again.stdout
     assert "2 there already" in again.stdout
     assert all(len(line) <= 80 for line in again.stdout.splitlines())
+
+
+def test_of_several_pictures_in_a_file_the_first_is_said_to_be_taken(tmp_path: Path, run: Path) -> None:
+    frames = [Image.new("RGB", (32, 24), colour) for colour in ("red", "green", "blue")]
+    frames[0].save(tmp_path / "a.gif", save_all=True, append_images=frames[1:])
+    done = upscale(run, tmp_path / "a.gif", tmp_path / "a.png", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "; the first of its 3 pictures" in done.stdout
 
 
 def test_pictures_of_another_network_are_not_there_already(tmp_path: Path, write_images: Write) -> None:

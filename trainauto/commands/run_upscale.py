@@ -219,7 +219,7 @@ def _enlarge(
         with ImageWriter(job.target.parent, *size, upscaler.out_channels, has_alpha=has_alpha) as canvas:
             with limited():
                 upscaler.enlarge(picture, canvas, lambda pixels: bar.update(task, advance=pixels, refresh=True))
-            profile = picture.profile
+            profile, pictures = picture.profile, picture.pictures
             del picture
             canvas.save(job.target, profile, mark)
             lost = profile and not canvas.holds(profile)
@@ -227,6 +227,7 @@ def _enlarge(
     tally.pixels += height * width
     seconds = time.perf_counter() - start
     remark = f"; without its profile of {visible(colour_space(profile))}, which no RGB is of" if lost else ""
+    remark += f"; the first of its {pictures} pictures" if pictures > 1 else ""
     return f"{visible(job.name)}: {width}x{height} to {size[1]}x{size[0]} in {seconds:.1f} s{remark}"
 
 

@@ -68,7 +68,11 @@ def decoded(path: str, channels: int) -> tuple[Pixels, str]:
         else:
             image = decode()
         orientation = AS_STORED if is_tiff else _orientation(path)
+    except MemoryError as error:
+        raise _without_room(path) from error
     except (OSError, cv2.error) as error:
+        if isinstance(error, cv2.error) and error.code == cv2.Error.STS_NO_MEM:
+            raise _without_room(path) from error
         raise InputError(f"cannot read image {path}: {error}") from error
     if image is None:
         raise InputError(
@@ -77,6 +81,11 @@ def decoded(path: str, channels: int) -> tuple[Pixels, str]:
     # A view: only the crop that is taken from it is ever copied, into RGB order.
     pixels = upright(image[:, :, None] if channels == 1 else image[:, :, ::-1], orientation)
     return np.asarray(pixels, np.uint8), damage
+
+
+def _without_room(path: str) -> InputError:
+    advice = "Free some, cut the image into smaller ones, or take it out of the set."
+    return InputError(Problem(f"no memory is left to decode image {path}", advice=advice))
 
 
 def _decoded_by_pillow(path: str, channels: int) -> Pixels:

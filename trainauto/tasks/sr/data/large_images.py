@@ -34,11 +34,13 @@ class Decoded:
         pixels: (H, W, C), RGB or grey.
         alpha: (H, W); ``None`` where the file has none.
         profile: the ICC profile that says what colours the pixels are; empty where the file has none.
+        pictures: how many the file holds, of which this is the first.
     """
 
     pixels: Pixels
     alpha: NDArray[np.uint8] | None = None
     profile: bytes = b""
+    pictures: int = 1
 
 
 def read_picture(path: str, channels: int) -> Decoded:
@@ -50,12 +52,12 @@ def read_picture(path: str, channels: int) -> Decoded:
     image_size_px(path)
     try:
         with Image.open(path) as image:
-            profile = bytes(image.info.get("icc_profile") or b"")
+            profile, pictures = bytes(image.info.get("icc_profile") or b""), getattr(image, "n_frames", 1)
             if image.mode in ("RGBA", "LA", "PA") or "transparency" in image.info:
-                return replace(_with_alpha(path, image, channels), profile=profile)
+                return replace(_with_alpha(path, image, channels), profile=profile, pictures=pictures)
     except (OSError, ValueError, SyntaxError) as error:
         raise InputError(Problem(f"cannot read image {path}", advice=f"{error}")) from error
-    return Decoded(read_image(path, channels), profile=profile)
+    return Decoded(read_image(path, channels), profile=profile, pictures=pictures)
 
 
 def _with_alpha(path: str, image: Image.Image, channels: int) -> Decoded:
