@@ -120,11 +120,8 @@ def test_batches_by_memory_train_what_one_rank_would(tmp_path: Path, write_image
     file = write_options(tmp_path / "alone.yml", alone)
     assert train(file).returncode == 0
     for ours, theirs in zip(steps, step_records(run_directory(file, "alone")), strict=True):
-        for name, loss in theirs["losses"].items():
-            # Spectral norm is estimated anew in each forward pass, so that the discriminator's pieces lie close only.
-            assert abs(ours["losses"][name] - loss) < (1e-5 if name == "l_g_l1loss" and ours["step"] == 1 else 2e-2), (
-                name
-            )
+        for name, loss in theirs["losses"].items():  # later on, Adam has made rounding large
+            assert abs(ours["losses"][name] - loss) < (1e-6 if ours["step"] <= 8 else 1e-3), (ours["step"], name)
 
 
 def test_a_validation_image_that_fails_on_one_rank_saves_and_ends_all(

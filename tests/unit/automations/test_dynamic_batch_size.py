@@ -96,6 +96,15 @@ def test_settles_in_the_band_crop_first() -> None:
     assert simulation.changes[-1][0] == settled
 
 
+def test_steps_of_the_discriminator_alone_change_no_plan() -> None:
+    """They take less: crops would grow, and the generator's first step would not fit."""
+    automation, plan = controller(), START
+    automation.check(RunFacts(AXES, plan))
+    automation.on_run_start(RunFacts(AXES, plan))
+    alone = [record_of(step, plan, memory(plan) // 2, left_out=("g",)) for step in range(1, 500)]
+    assert [automation.on_step_end(record) for record in alone] == [None] * len(alone)
+
+
 def test_nothing_is_judged_before_the_first_period_is_complete() -> None:
     """Fault 22: decisions were made from memory at start-up. E05, E06, E17."""
     simulation = Simulation(controller(adjustment_frequency=25))

@@ -1,6 +1,7 @@
 """Runs that end where their loss is low enough (D36, D37)."""
 
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -23,6 +24,12 @@ def test_a_low_loss_ends_the_run_after_steps_one_after_another(losses: tuple[flo
     found = decided(StopAtLowLoss(0.5, 3), [step_of(step, loss) for step, loss in enumerate(losses, 1)])
     reason = f"the loss was at most 0.5 for 3 steps, up to step {ends}"
     assert found == ({} if ends is None else {ends: Stop(reason, termination="auto_low_loss")})
+
+
+def test_steps_without_a_pass_are_not_counted() -> None:
+    """Their loss lacks the terms of that pass."""
+    steps = [replace(step_of(step, 0.4), left_out=("g",) if step % 2 else ()) for step in range(1, 7)]
+    assert list(decided(StopAtLowLoss(0.5, 3), steps)) == [6]
 
 
 def test_a_resume_goes_on_counting() -> None:

@@ -65,6 +65,13 @@ def test_a_leap_is_seen_within_three_steps(scatter: float) -> None:
     assert "the loss leaps: 60, 60, 60" in decision.reason
 
 
+def test_steps_without_a_pass_are_no_leaps() -> None:
+    """A discriminator trains alone in every other step: that loss has fewer terms."""
+    usual = noisy(300, lambda step: 1.0, 0.02)
+    alone = [record(301 + after, 60.0, left_out=("g",)) for after in range(9)]
+    assert first_decision(guard(), [*usual, *alone]) is None
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_noise_with_heavy_tails_is_none(seed: int) -> None:
     """Single batches fifty times as high, one of a hundred, and scatter by a factor of two."""

@@ -17,6 +17,9 @@ def test_only_a_step_that_ran_as_its_plan_says_is_whole() -> None:
     assert not replace(WHOLE, shape=BatchShape(4, 12)).is_whole
     assert not replace(WHOLE, ooms=1).is_whole
     assert not replace(WHOLE, pieces={"g": MicrobatchSplit(2, 16)}).is_whole
+    without_generator = replace(WHOLE, left_out=("g",))
+    assert not without_generator.is_whole
+    assert step_from_dict(step_to_dict(without_generator)).left_out == ("g",)
 
 
 def test_texts_may_be_shorter_than_their_plan_allows() -> None:

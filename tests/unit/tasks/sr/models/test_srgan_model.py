@@ -251,6 +251,15 @@ def test_the_generator_steps_where_the_number_of_the_step_says_so() -> None:
     assert set(step(model, batch).losses) == {"l_g_l1loss", "l_g_gan", "l_d_real", "l_d_fake"}  # what traces run
 
 
+def test_a_step_of_the_discriminator_alone_recovers_in_pieces() -> None:
+    failing, split = (gan(Judge(largest=largest), net_d_iters=2) for largest in (2, 99))
+    outcome = optimize_parameters(failing, batch_of(6), StepSettings(step=1))
+    assert isinstance(outcome, Stepped)
+    assert {failure.pass_name for failure in outcome.failures} == {"d"}
+    optimize_parameters(split, batch_of(6, micro=3), StepSettings(step=1))
+    torch.testing.assert_close(weights(failing, "net_d"), weights(split, "net_d"), rtol=1e-5, atol=1e-6)
+
+
 def test_a_generator_that_only_makes_images_couples_them_by_its_batch_norm() -> None:
     model = gan(Judge(), made_by=generator(batch_norm=True), net_d_iters=2)
     assert [one.splittable for one in model.objectives()] == [False, False]
