@@ -10,7 +10,7 @@ from torch import Tensor
 
 from trainauto.tasks.sr.losses.base import WeightedLoss
 from trainauto.tasks.sr.losses.criteria import Criterion, criterion_named
-from trainauto.tasks.sr.losses.mssim_loss import power
+from trainauto.tasks.sr.losses.local_statistics import power
 from trainauto.tasks.sr.losses.registry import LOSSES
 
 WINDOW_PX = 7

@@ -8,7 +8,7 @@ from trainauto.tasks.sr.losses.base import Terms, WeightedLoss
 from trainauto.tasks.sr.losses.color_spaces import require_rgb
 from trainauto.tasks.sr.losses.criteria import Criterion, criterion_named
 from trainauto.tasks.sr.losses.hsluv import hsluv
-from trainauto.tasks.sr.losses.mssim_loss import filtered, gaussian
+from trainauto.tasks.sr.losses.local_statistics import filtered, gaussian
 from trainauto.tasks.sr.losses.registry import LOSSES
 
 GREY, DARK = 0.1, 0.1

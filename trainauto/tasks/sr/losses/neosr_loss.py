@@ -11,7 +11,8 @@ from trainauto.tasks.sr.losses.color_loss import lightness
 from trainauto.tasks.sr.losses.color_spaces import linear, require_rgb
 from trainauto.tasks.sr.losses.criteria import charbonnier
 from trainauto.tasks.sr.losses.hsluv_loss import blurred
-from trainauto.tasks.sr.losses.mssim_loss import SCALE_WEIGHTS, gaussian, halved, moments, power
+from trainauto.tasks.sr.losses.local_statistics import gaussian, halved, moments, power
+from trainauto.tasks.sr.losses.mssim_loss import SCALE_WEIGHTS
 from trainauto.tasks.sr.losses.registry import LOSSES
 
 BLUR_SIGMA_PX, BLUR_WINDOW_PX = 3, 21
