@@ -36,6 +36,7 @@ from torch import Tensor, nn
 from trainauto.core.files import write_text_atomically
 from trainauto.core.plan import BATCH_SIZE, Plan
 from trainauto.core.units import MIB
+from trainauto.engine.module_state import LEARNING_STEPS
 from trainauto.engine.traced_training import ALWAYS_CLIP, TracedModel
 from trainauto.integrations.loop_forecast import LoopTracer, largest_batch
 from trainauto.integrations.loop_model import LoopModel, ModelObjective
@@ -248,7 +249,10 @@ def packed(case: Case, compute_dtype: torch.dtype) -> Any:
 
 
 def real_peak(case: Case) -> int:
-    """Step for real; return the most bytes of tensors at one time in the second step."""
+    """Step for real; return the most bytes of tensors at one time in a step.
+
+    It is the first after those in which the engine keeps copies of small frozen weights, to learn which of them change.
+    """
     made: list[TracedModel] = []
     plan = Plan.of(**{BATCH_SIZE: case.sizes.samples})
 
@@ -256,7 +260,7 @@ def real_peak(case: Case) -> int:
         dataset = case.dataset()
         made.append(TracedModel(case.build(), lambda plan: largest_batch(dataset, plan), ALWAYS_CLIP))
 
-    *before, measured = profiled(build, *[lambda: made[0].step(plan)] * 2)
+    *before, measured = profiled(build, *[lambda: made[0].step(plan)] * (LEARNING_STEPS + 1))
     live = sum(event.size_bytes for events in before for event in events if event.is_tensor)
     sizes = [event.size_bytes for event in measured if event.is_tensor]
     return live + int(np.cumsum([0, *sizes]).max())
