@@ -34,6 +34,7 @@ from trainauto.integrations.map_samples import MapSamples
 from trainauto.integrations.own_rates import OwnRates
 from trainauto.integrations.samples import NestedSamples
 from trainauto.integrations.single_values import single_values_allowed
+from trainauto.memory.monitor import budget
 from trainauto.memory.monitor.meter import MemoryMeter
 
 logger = logging.getLogger(__name__)
@@ -52,6 +53,9 @@ def build_training(
     module.train()
     ranks = TorchCommunicator() if trainer.args.world_size > 1 else SINGLE_PROCESS
     declared = declared_weighing(trainer.loss_weighing, trainer.splittable) or trainer.weighing
+    if budget_bytes is not None and next(module.parameters()).device.type == "cpu":
+        # Before the passes by which weights of parts are found: what they leave in the heap no budget would bound.
+        budget.calm_allocator()
     with single_values_allowed(module):
         data.samples.workload = _weighed(module, data, loss, declared, ranks)
     optimizer: Optimizer = getattr(trainer.optimizer, "optimizer", trainer.optimizer)
