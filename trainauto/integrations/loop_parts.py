@@ -3,7 +3,7 @@
 import logging
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,6 +29,7 @@ from trainauto.integrations.loop_axes import Growth, Values
 from trainauto.integrations.map_samples import Collate, MapSamples, MapStyle, Resize, seeded
 from trainauto.integrations.samples import NestedSamples, Weigh, sized_dimensions, template_of
 from trainauto.integrations.structure import Structure, leaves_of
+from trainauto.integrations.weighing import say_if_no_sum
 
 logger = logging.getLogger(__name__)
 
@@ -168,8 +169,13 @@ def teach_workload(
         structure = Structure.of(one)
         if workload is None:
             sized = sized_dimensions(samples.collate([small]), samples.collate([large]), *sizes)
-            template = template_of(one, samples.batch([samples[_key(first, sizes[1])]] * 3), leaves_of, sized)
+            three = samples.batch([samples[_key(first, sizes[1])]] * 3)
+            template = template_of(one, three, leaves_of, sized)
             workload = NestedSamples(template, weigh, counts_tokens=growth.longest is not None)
+            if weigh is not None:
+                leaves = leaves_of(three)
+                with suppress(InputError):  # the first step says it, where it has begun
+                    say_if_no_sum(workload.weight(workload.part(leaves, 0, 1)), workload.weight(leaves))
         elif weigh is not None:
             raise InputError("a workload weighs samples itself: leave weigh out")
     samples.workload = workload

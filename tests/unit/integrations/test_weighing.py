@@ -102,3 +102,27 @@ def test_weights_that_cannot_be_are_refused(weigh: Any, message: str) -> None:
         loop.step(next(loop.batches()))
     assert not task.change().any()
     assert loop.state_dict()["loader"]["given"] == 0  # nothing is lost: the batch comes again
+
+
+@pytest.mark.parametrize(("weigh", "is_said"), [("mean", True), ("sum", False), ("one", False), ("two", True)])
+def test_weights_that_are_no_sum_are_said_before_the_first_batch(
+    weigh: str, is_said: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A mean of class weights trains eight times too much where a batch runs in eight parts."""
+    weights = torch.tensor([0.5, 2.0])
+    ways = {
+        "mean": lambda batch: weights[batch[1]].mean(),
+        "sum": lambda batch: weights[batch[1]].sum(),
+        "one": lambda _batch: 1,
+        "two": lambda _batch: 2,
+    }
+    model = torch.nn.Linear(2, 2)
+    data = torch.utils.data.TensorDataset(torch.ones(8, 2), torch.ones(8, dtype=torch.long))
+    AdaptiveLoop(
+        model,
+        ModelObjective("c", torch.optim.SGD(model.parameters(), 0.1), lambda m, b: m(b[0]).mean()),
+        data,
+        batch_size=4,
+        weigh=ways[weigh],
+    ).close()
+    assert ("weigh returns" in caplog.text) == is_said
