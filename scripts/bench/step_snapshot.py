@@ -8,7 +8,7 @@ at what might have changed, in steps after the first ones. ``weights`` have no b
 recovery needs, are taken off, and so is reading the random generator everywhere. Medians, in microseconds; on a busy
 machine that of ``batch norm`` is the noise of its 1,800 copies.
 
-Exit code 1 where one of ``weights`` and ``buffers`` is above 200.
+Exit code 1 where one of ``weights``, ``buffers`` and ``frozen`` is above 200.
 """
 
 import argparse
@@ -26,7 +26,7 @@ from trainauto.engine.module_state import LEARNING_STEPS
 from trainauto.engine.snapshot import StepSnapshot
 
 MOST_US = 200.0
-BOUNDED = ("weights", "buffers")
+BOUNDED = ("weights", "buffers", "frozen")
 
 
 class Kept(nn.Module):

@@ -122,7 +122,7 @@ class DryRun:
     def train(self, steps: int) -> dict[str, Any]:
         """Train, validate the largest image of each set or its longest texts, write a checkpoint, take the run down.
 
-        Returns what came of it.
+        Returns the outcome.
 
         Raises:
             TrainautoError: as a run would.

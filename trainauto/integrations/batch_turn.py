@@ -83,5 +83,5 @@ class BatchTurn:
             run.progress = replace(run.progress, samples=before.samples, tokens=before.tokens)
 
     def is_left(self, run: Training, epochs: int | None) -> bool:
-        """Say whether fewer than so many epochs have been trained; always where nobody says how many."""
+        """Say whether fewer than so many epochs have been trained; always where no number is given."""
         return epochs is None or run.progress.samples < epochs * self._loader.samples

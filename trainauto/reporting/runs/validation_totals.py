@@ -32,7 +32,7 @@ class Metric:
         better_is_higher: whether higher values are better; ``None`` where the log does not say.
         last: its last value.
         best: the first of the best values that were measured as the last one was; ``None`` where no value is finite, or
-            nobody knows what is better.
+            it is not known which is better.
         baseline_name: what the baseline of its values is of; empty where there is none.
         measured_by: arguments and samples of the last value, in words; empty where the log does not say.
     """
@@ -209,7 +209,7 @@ def baseline_of(line: Mapping[str, Any]) -> tuple[str, Mapping[str, float]]:
 
 
 def best_of(values: Iterable[Value], better_is_higher: bool | None) -> Value | None:
-    """Return the first of the best finite values; ``None`` where there is none, or nobody knows what is better."""
+    """Return the first of the best finite values; ``None`` where there is none, or it is not known which is better."""
     numbers = [value for value in values if math.isfinite(value.value)]
     if better_is_higher is None or not numbers:
         return None
