@@ -31,7 +31,7 @@ import gpu_control
 import torch
 from segment_kinds import SEGMENTS, with_segments
 from trace_against_process import errors_of
-from trace_cases import Case, all_cases, small_cases
+from trace_cases import Case, all_cases, gan_stage_case, small_cases
 
 from trainauto.automations.dynamic_batch_size import LQ_SIZE
 from trainauto.core.files import write_json_atomically, write_text_atomically
@@ -67,7 +67,7 @@ def cases_of(folder: Path, *, dry: bool) -> list[Case]:
     """Return the networks with their plans."""
     if dry:
         return [replace(case, on_cards=case.plans) for case in small_cases(folder)]
-    return all_cases(folder, "cuda")
+    return [*all_cases(folder, "cuda"), gan_stage_case(folder, "cuda")]
 
 
 # --- in a process of its own: what is predicted

@@ -4,6 +4,7 @@ Each case builds the same model for real and on fake tensors, through the same c
 """
 
 import math
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +29,10 @@ from trainauto.optim.precision import Precision
 from trainauto.options.load import load_options
 from trainauto.tasks.sr.archs import ARCHS
 from trainauto.tasks.sr.data.image_crops import ImageCrops
+from trainauto.tasks.sr.towers.tower import DESIGNS
+
+sys.path.append(str(Path(__file__).parents[1]))
+from seeded_tower import write_seeded_tower
 
 VOCABULARY = 512
 CPU = torch.device("cpu")
@@ -276,6 +281,29 @@ GAN = {
         "optim_d": {"type": "Adam", "lr": 1e-4},
     },
 }
+
+
+def gan_stage_case(folder: Path, device: str) -> Case:
+    """Return a GAN stage with the losses that traiNNer-redux's templates switch on, against dunet and a full VGG19.
+
+    The tower is written to ``folder``; its weights are seeded.
+    """
+    tower = folder / "vgg19.pth"
+    write_seeded_tower(DESIGNS["vgg19"], tower)
+    losses = [
+        {"type": "charbonnierloss"},
+        {"type": "mssimloss", "loss_weight": 0.5},
+        {"type": "perceptualloss", "criterion": "charbonnier", "loss_weight": 0.01, "weights": str(tower)},
+        {"type": "hsluvloss", "criterion": "charbonnier"},
+        {"type": "ganloss", "loss_weight": 0.1},
+    ]
+    options = {
+        "model_type": "SRGANModel",
+        "network_g": {"type": "compact"},
+        "network_d": {"type": "dunet"},
+        "train": {"losses": losses, "optim_d": {"type": "AdamW", "lr": 1e-4}},
+    }
+    return option_case("GAN stage", folder, options, (), device=device)
 
 
 def gpt_case(

@@ -19,6 +19,11 @@ LEARNING_STEPS = 3
 A teacher that follows its student changes only once the student has moved: not in the first step, nor while a warm-up
 holds the rate at 0.
 """
+TURNS = 4
+"""Steps in which the versions and addresses of all tensors are read once, as long as none has told of a change.
+
+Reading all of them in every step is the largest part of what a step pays that does not fail.
+"""
 
 
 class Slot(NamedTuple):
@@ -45,8 +50,9 @@ class ModuleState:
     """Buffers and parameters without an optimizer, as they were when a pass began.
 
     The first steps copy what may change and compare it by value; later ones copy what ever changed. Of the rest, a new
-    tensor in a slot, a new version, or other memory of a parameter tells that it has changed. Frozen weights are copied
-    up to the size of the trained ones, those of a trained one's shape first: what follows weights is no larger.
+    tensor in a slot, a new version, or other memory of a parameter tells that it has changed. A failure reads them all:
+    what has changed since they were last read, and has no copy, forbids to run the pass again. Frozen weights are
+    copied up to the size of the trained ones, those of a trained one's shape first: what follows weights is no larger.
 
     Parameters that FSDP spreads over ranks are left alone.
 
@@ -72,6 +78,9 @@ class ModuleState:
         self._copies: dict[int, Any] = {}
         self._told: tuple[list[Tensor], list[Tensor]] = ([], [])
         self._marks: tuple[list[int], list[int]] = ([], [])
+        self._turns = 1
+        self._turn = 0
+        self._is_quiet = True  # between passes no mark has changed
         self._is_suspicious = False  # something has changed since the pass before, in it or after it
         self._steps = 0
         self._shared: list[int] = []  # what changes on any rank, and is as large on all
@@ -96,9 +105,7 @@ class ModuleState:
             value = found[place]
             if value is not None and can_be_copied(value):
                 self._copies[place] = copy_aside(value)
-        marks = self._marks_now()
-        self._is_suspicious |= marks != self._marks
-        self._marks = marks
+        self._read_marks()
 
     def note_changes(self, *, is_failure: bool = False) -> list[str]:
         """Note what has changed since; return the names of what has and no copy holds.
@@ -141,6 +148,7 @@ class ModuleState:
     def learn(self) -> None:
         """A step has stayed: what has not changed in the first ones is not copied any more."""
         self._steps += 1
+        self._turns = TURNS if self._steps >= LEARNING_STEPS and self._is_quiet else 1
         for place in self._assigned:  # what stood there is let go
             self._found[place] = self._slots[place].holder.get(self._slots[place].key)
         self._left = {place: steps - 1 for place, steps in self._left.items() if steps > 1}
@@ -192,10 +200,19 @@ class ModuleState:
         except KeyError:  # a buffer was deleted
             return [holder.get(key) for holder, key in self._places]
 
+    def _read_marks(self) -> None:
+        """Read the marks whose turn it is, and all from the first change on."""
+        self._turn = (self._turn + 1) % self._turns
+        its_turn = slice(self._turn, None, self._turns)
+        versions, addresses = self._told
+        now = _marks_of(versions[its_turn], addresses[its_turn])
+        if now != tuple(marks[its_turn] for marks in self._marks):
+            self._is_suspicious, self._is_quiet, self._turns = True, False, 1
+            self._marks = self._marks_now()
+
     def _marks_now(self) -> tuple[list[int], list[int]]:
         """Return versions, and addresses of parameters, of what was found and is not known to change."""
-        versions, addresses = self._told
-        return [value._version for value in versions], [value.data_ptr() for value in addresses]
+        return _marks_of(*self._told)
 
     def _watch(self) -> None:
         """Copy what is known to change from now on; look at versions and addresses of the rest."""
@@ -261,7 +278,7 @@ class ModuleState:
             is_fake = isinstance(slot.holder[slot.key], FakeTensor)
             steps = 1 if is_fake else LEARNING_STEPS  # what fake tensors hold is followed exactly
             is_copied = (id(slot.holder), slot.key) in copied
-            yield slot._replace(steps=steps if is_copied else 0, has_address=is_copied and not is_fake)
+            yield slot._replace(steps=steps if is_copied else 0, has_address=not is_fake)
 
 
 def _slots_of(module_name: str, holder: Any) -> list[Slot]:
@@ -274,6 +291,10 @@ def _slots_of(module_name: str, holder: Any) -> list[Slot]:
 def _rank(slot: Slot, shapes: set[Any]) -> tuple[bool, int]:
     parameter = slot.holder[slot.key]
     return parameter.shape not in shapes, parameter.nbytes
+
+
+def _marks_of(versions: list[Tensor], addresses: list[Tensor]) -> tuple[list[int], list[int]]:
+    return [value._version for value in versions], [value.data_ptr() for value in addresses]
 
 
 def _kind(value: Tensor | None) -> str:

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from trainauto.engine.module_state import LEARNING_STEPS, ModuleState
+from trainauto.engine.module_state import LEARNING_STEPS, TURNS, ModuleState
 from trainauto.engine.run_errors import CannotRepeatError
 from trainauto.engine.snapshot import StepSnapshot
 
@@ -123,15 +123,15 @@ def test_a_module_of_two_networks_is_one() -> None:
     assert len(state._slots) == 3
 
 
-def test_frozen_weights_beyond_the_size_of_the_trained_ones_are_not_copied() -> None:
+@pytest.mark.parametrize("how", ["in place", "assigned"])
+def test_frozen_weights_beyond_the_size_of_the_trained_ones_are_not_copied(how: str) -> None:
     """Fine-tuning with adapters: a copy of the model would be as large as the model."""
     model = nn.ModuleDict({"base": nn.Linear(100, 100).requires_grad_(False), "adapter": nn.Linear(4, 4)})
     snapshot = StepSnapshot([model], CPU, [torch.optim.SGD(model["adapter"].parameters(), 0.1)])
     snapshot.take()
     assert not snapshot._state._copies
-    with torch.no_grad():
-        model["base"].weight.mul_(2)
-    with pytest.raises(CannotRepeatError, match=r"base\.weight of the model"):
+    follow(model["base"], nn.Linear(100, 100), how)
+    with pytest.raises(CannotRepeatError, match=r"base\.weight, base\.bias of the model"):
         snapshot.restore()
 
 
@@ -147,6 +147,31 @@ def test_what_changes_between_passes_is_not_taken_for_a_change_of_the_pass() -> 
     snapshot.take()
     snapshot.restore()
     assert not snapshot.changing_by_piece
+
+
+@pytest.mark.parametrize("fails", range(TURNS + 2))
+@pytest.mark.parametrize("how", ["in place", "assigned"])
+def test_what_begins_to_change_late_is_put_back_or_refused(how: str, fails: int) -> None:
+    """Versions and addresses are read in turn by then: a failure is refused until all have been read once more."""
+    six = [nn.ModuleList(nn.Linear(4, 4) for _ in range(6)) for _ in range(2)]
+    model = nn.ModuleDict({"base": six[0].requires_grad_(False), "head": six[1]})
+    other = deepcopy(model["base"][4])
+    snapshot = StepSnapshot([model], CPU, [torch.optim.SGD(model["head"].parameters(), 0.1)])
+    begins, refused = LEARNING_STEPS + 3, False
+    for step in range(begins + fails + 1):
+        snapshot.take()
+        before = state_of(model)
+        if step >= begins:
+            follow(model["base"][4], other, how)
+        if step == begins + fails:
+            try:
+                snapshot.restore()
+            except CannotRepeatError as error:
+                refused = "base.4" in str(error)
+            assert refused or same(state_of(model), before)
+        snapshot.commit_pass()
+        snapshot.commit_step()
+    assert refused == (fails == 0) or 0 < fails < TURNS
 
 
 def test_buffers_are_known_where_the_first_step_is_left_out() -> None:

@@ -51,7 +51,12 @@ def profiled(*calls: Callable[[], object]) -> list[list[MemoryEvent]]:
     was_enabled = gc.isenabled()
     gc.disable()  # what hangs in cycles would end at another moment each time
     try:
-        with profile(activities=[ProfilerActivity.CPU], profile_memory=True, experimental_config=settings) as profiler:
+        with profile(
+            activities=[ProfilerActivity.CPU],
+            profile_memory=True,
+            experimental_config=settings,
+            acc_events=True,  # or torch warns that a second cycle, which there is none of, clears the first
+        ) as profiler:
             for call in calls:
                 with record_function(_CALL):
                     call()
