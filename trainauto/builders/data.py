@@ -17,6 +17,7 @@ from trainauto.automations.dynamic_batch_size import LQ_SIZE
 from trainauto.builders.components import build_component, locate_errors
 from trainauto.builders.discriminator import crop_is_judged_alone
 from trainauto.builders.kept_sets import KeptSets
+from trainauto.builders.losses import check_targets, targets
 from trainauto.builders.metrics import MetricsByName, build_metrics
 from trainauto.builders.model import channels_of, requirements_of
 from trainauto.core.errors import InputError, Problem
@@ -54,8 +55,10 @@ def _dataset(
     with locate_errors(loaded, (*path, "type")):
         parameters = inspect.signature(DATASETS.get(chosen.type)).parameters
     arguments = _dataset_arguments(chosen, parameters.keys() - {"type"})
-    filled_in = {"scale": loaded.options.scale, "channels": channels_of(network), "kept": kept}
+    filled_in: dict[str, Any] = {"scale": loaded.options.scale, "channels": channels_of(network), "kept": kept}
     filled_in["crops_larger"] = key != "train"
+    if key == "train":
+        filled_in["references"] = targets(loaded.options)
     dataset: DynamicDataset = build_component(loaded, DATASETS, path, chosen.type, arguments, filled_in)()
     dataset.name = chosen.name  # whether it takes one or not: scans, curves and folders go by it
     return dataset
@@ -82,6 +85,7 @@ def build_train_set(
     with locate_errors(loaded, ("datasets", "train")):
         build = partial(_dataset, loaded, "train", chosen, network)
         dataset = (sets or KeptSets()).train_set(chosen.name, build)
+    check_targets(loaded, dataset.workload.dummy(1, chosen.lq_size))
     _warn_of_many_workers(chosen)
     return dataset, {dataset.name: _scanned(loaded, "train", dataset)}
 

@@ -102,5 +102,6 @@ def _left_over(options: Options, judges: Sequence[int]) -> Iterator[Finding]:
 def _given(options: Options) -> Iterator[KeyPath]:
     for path in KEYS:
         section = options if len(path) == 1 else getattr(options, path[0])
-        if path[-1] in section.model_fields_set and getattr(section, path[-1]) is not None:
+        default = type(section).model_fields[path[-1]].default
+        if path[-1] in section.model_fields_set and getattr(section, path[-1]) != default:
             yield path

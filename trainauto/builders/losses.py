@@ -1,6 +1,7 @@
 """Loss terms of ``train.losses``."""
 
 import logging
+from collections.abc import Collection
 
 from torch import nn
 
@@ -8,9 +9,11 @@ from trainauto.builders.components import build_component, checked_arguments, lo
 from trainauto.core.errors import InputError, Problem
 from trainauto.options.fields import Component
 from trainauto.options.load import LoadedOptions
+from trainauto.options.schema import Options
 from trainauto.options.source_locations import KeyPath
 from trainauto.tasks.sr.losses import LOSSES, GANLoss
 from trainauto.tasks.sr.losses.left_out import near_perceptual, why_left_out
+from trainauto.tasks.sr.losses.term import GT
 from trainauto.tasks.sr.models.sr_model import needs_average
 
 logger = logging.getLogger(__name__)
@@ -51,6 +54,33 @@ def labels(loaded: LoadedOptions) -> dict[int, str]:
         name = chosen.type.lower()
         found[position] = name if name not in found.values() else f"{name}_{position + 1}"
     return found
+
+
+def targets(options: Options) -> tuple[str, ...]:
+    """Return the names of what the losses compare with, the image itself first."""
+    counting = (
+        chosen for chosen in options.train.losses if chosen.arguments.get("loss_weight") != 0 or _judges(chosen.type)
+    )
+    return tuple(dict.fromkeys([GT, *(chosen.target for chosen in counting)]))
+
+
+def check_targets(loaded: LoadedOptions, found: Collection[str]) -> None:
+    """Refuse losses that compare with what samples do not hold.
+
+    Args:
+        loaded: the options.
+        found: names of the tensors of a batch.
+
+    Raises:
+        InputError: a loss does.
+    """
+    options = loaded.options
+    for missing in [name for name in targets(options) if name not in found]:
+        position = next(place for place, chosen in enumerate(options.train.losses) if chosen.target == missing)
+        name, made_by = options.train.losses[position].type, options.datasets.train.type
+        with locate_errors(loaded, ("train", "losses", position, "target")):
+            message = f"loss '{name}' compares with {missing}, which a {made_by} does not make"
+            raise InputError(Problem(message, advice="Write `target: gt`, or remove it."))
 
 
 def _judges(name: str) -> bool:

@@ -4,7 +4,7 @@ import importlib
 import inspect
 import logging
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -34,6 +34,7 @@ from trainauto.options.combination_checks import image_sets
 from trainauto.options.load import LoadedOptions
 from trainauto.options.run_options import FileOptions, RunOptions
 from trainauto.options.schema import Component, Options
+from trainauto.tasks.sr.losses.term import WHOLE, LossTerm
 from trainauto.tasks.sr.models import MODELS
 
 logger = logging.getLogger(__name__)
@@ -190,6 +191,7 @@ def build_model(
         extras["network_d"] = _build_discriminator(loaded, network_d, channels_of(network), pretrained=pretrained)
         extras["make_optimizer_d"] = optimizer_maker(loaded, "optim_d", optim_d)
         extras |= _pace_of(loaded, model_class)
+    extras |= _terms_of(loaded, model_class, {position: names[position] for position in losses})
     model: BaseModel = model_class(
         network,
         {names[position]: loss for position, loss in losses.items()},
@@ -255,6 +257,23 @@ def _pace_of(loaded: LoadedOptions, model_class: Callable[..., Any]) -> dict[str
         with locate_errors(loaded, ("train", name)):
             raise InputError(Problem(f"{loaded.options.model_type} knows no {name}", advice="Remove it."))
     return {name: value for name, value in pace.items() if name in known}
+
+
+def _terms_of(loaded: LoadedOptions, model_class: Callable[..., Any], names: Mapping[int, str]) -> dict[str, Any]:
+    """Return how losses take part where one does otherwise than by default, for a model that knows of it."""
+    terms = {}
+    for position, name in names.items():
+        chosen = loaded.options.train.losses[position]
+        schedule = chosen.weight_schedule
+        term = LossTerm.of(chosen.target, schedule.model_dump() if schedule is not None else None)
+        if term == WHOLE:
+            continue
+        if "terms" not in inspect.signature(model_class).parameters:
+            key = "weight_schedule" if term.is_scheduled else "target"
+            with locate_errors(loaded, ("train", "losses", position, key)):
+                raise InputError(Problem(f"{loaded.options.model_type} knows no {key} of losses", advice="Remove it."))
+        terms[name] = term
+    return {"terms": terms} if terms else {}
 
 
 def run_length(options: Options) -> tuple[int, LengthUnit]:

@@ -127,6 +127,7 @@ class _Step:
     ) -> None:
         self._model = model
         self.objectives = model.objectives_at(settings.step)
+        model.begin_step(settings.step)
         self._batch = batch
         self._settings = settings
         self._snapshot = snapshot

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from trainauto.builders.load_plugins import load_plugins
+from trainauto.builders.losses import targets
 from trainauto.builders.model import build_model, build_network, channels_of, choose_precision
 from trainauto.core.batch import Batch
 from trainauto.core.errors import TrainautoError
@@ -62,7 +63,7 @@ class BenchmarkSteps:
             calm_allocator()
         torch.manual_seed(loaded.options.manual_seed)
         network = build_network(loaded, pretrained=False)
-        self._workload = ImageCrops(channels_of(network), loaded.options.scale)
+        self._workload = ImageCrops(channels_of(network), loaded.options.scale, targets(loaded.options))
         self._model = build_model(loaded, network, precision, pretrained=False)
         self._settings = StepSettings(max_norm=loaded.options.train.grad_clip)
         make_optimizer_state(self._model.optimizers.values())

@@ -250,7 +250,7 @@ def _within_samples(axes: tuple[Axis, ...], most: int | None) -> tuple[Axis, ...
 
 def what_is_unknown() -> list[str]:
     """Return notes on what no answer about cards knows."""
-    context = f"CUDA's own {CONTEXT_BYTES / GIB:.1f} GiB are left free; predictions were compared with one GPU so far."
+    context = f"CUDA's own {CONTEXT_BYTES / GIB:.1f} GiB are left free; predictions were compared with two GPUs so far."
     return [
         context,
         *([] if planned_segments() == "expandable" else [FIXED_SEGMENTS]),

@@ -1,12 +1,15 @@
 """What each loss of an option file adds to the peak of a step."""
 
-from collections.abc import Mapping
+import json
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
+from trainauto.builders.discriminator import KEYS
 from trainauto.builders.losses import labels
 from trainauto.core.plan import Plan
 from trainauto.forecast.trace_process import TraceProcess
 from trainauto.options.load import LoadedOptions
+from trainauto.options.schema import Options
 from trainauto.tasks.sr.losses import LOSSES, GANLoss
 
 
@@ -18,7 +21,7 @@ class LossBytes:
 
     Attributes:
         plan: of the step.
-        added: bytes by the name that a loss is logged under.
+        added: bytes by the name that a loss is logged under; with the loss of a discriminator goes the discriminator.
     """
 
     plan: Plan
@@ -26,21 +29,41 @@ class LossBytes:
 
 
 def bytes_by_loss(loaded: LoadedOptions, tracer: TraceProcess, plan: Plan) -> LossBytes | None:
-    """Trace a step without each of the losses, those of a discriminator apart; ``None`` where there is only one.
+    """Trace a step without each of the losses; ``None`` where there is only one.
 
     Raises:
         TraceError: the model cannot be traced.
     """
     names = labels(loaded)
+    losses = list(enumerate(loaded.options.train.losses))
+    weighing = {position for position, chosen in losses if chosen.arguments.get("loss_weight") != 0}
     compared = {
         position: names[position]
-        for position, chosen in enumerate(loaded.options.train.losses)
-        if chosen.arguments.get("loss_weight") != 0 and not issubclass(LOSSES.get(chosen.type), GANLoss)
+        for position, chosen in losses
+        if (position in weighing or _judges(chosen.type)) and weighing - {position}  # something is to be minimised
     }
-    if len(compared) < 2:
+    if not compared:
         return None
     whole = tracer.trace(plan).peak_bytes
     added = {}
     for position, name in compared.items():
-        added[name] = whole - tracer.trace(plan, [f"train:losses:{position}:loss_weight=0"]).peak_bytes
+        without = [f"train:losses:{position}:loss_weight=0"]
+        if _judges(loaded.options.train.losses[position].type):
+            without = list(_without_discriminator(loaded.options))
+        added[name] = whole - tracer.trace(plan, without).peak_bytes
     return LossBytes(plan, added)
+
+
+def _judges(name: str) -> bool:
+    return issubclass(LOSSES.get(name), GANLoss)
+
+
+def _without_discriminator(options: Options) -> Iterator[str]:
+    """Yield what makes of a run against a discriminator one without."""
+    yield "model_type=SRModel"
+    losses = [chosen.model_dump(mode="json") for chosen in options.train.losses if not _judges(chosen.type)]
+    yield f"train:losses={json.dumps(losses)}"
+    for path in KEYS:
+        section = options if len(path) == 1 else getattr(options, path[0])
+        if path[-1] in section.model_fields_set:
+            yield f"{':'.join(path)}={json.dumps(type(section).model_fields[path[-1]].default)}"

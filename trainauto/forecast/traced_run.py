@@ -7,6 +7,7 @@ from typing import Any
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode, unset_fake_temporarily
 
+from trainauto.builders.losses import targets
 from trainauto.builders.model import build_model, build_network, channels_of, choose_precision
 from trainauto.builders.tasks import finetuning_of, images_of, texts_of
 from trainauto.engine.traced_training import FakeTraining, empty_batch
@@ -104,7 +105,7 @@ class FakeRun(FakeTraining):
         clips = options.train.grad_clip is not None
         return cls(
             build,
-            lambda plan: empty_batch(plan, ImageCrops(channels, options.scale)),
+            lambda plan: empty_batch(plan, ImageCrops(channels, options.scale, targets(options))),
             clips=clips,
             libraries=card_libraries() if like_cuda or precision.device.type == "cuda" else None,
             sums_after=together is not None and not overlaps and not together.fully_shard,

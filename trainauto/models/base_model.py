@@ -68,6 +68,10 @@ class BaseModel(ABC):
         del step
         return self.objectives()
 
+    def begin_step(self, step: int | None) -> None:
+        """Be about to run a step; its number is given as in :meth:`objectives_at`. Nothing, by default."""
+        del step
+
     def words_for(self, objective: str) -> str:
         """Return what a person calls an objective, or what else of a step ran out of memory."""
         return f"the pass of network_{objective}" if objective in self.optimizers else f"the pass '{objective}'"

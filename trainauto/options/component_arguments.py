@@ -10,6 +10,7 @@ from trainauto.core.errors import InputError, nearest
 from trainauto.options.lookup import fields_of, section_at
 from trainauto.options.signatures import arguments_model, given_arguments
 from trainauto.options.source_locations import KeyPath, Places, dotted, printable
+from trainauto.options.training_options import LossTermOptions
 from trainauto.options.validation_errors import Finding, described, findings_of, in_file_order
 
 
@@ -68,6 +69,8 @@ def _unknown(at: KeyPath, base: KeyPath, kind: str, name: str, model: type[BaseM
     message = f"{kind} '{name}' has no argument '{key}'"
     if len(at) > 1:
         message = f"unknown key '{key}' in {dotted((*base, *at[:-1]))}"
+    elif kind == "loss":
+        names += LossTermOptions.model_fields.keys() - {"type"}
     near, every = nearest(key, names), nearest("", names)
     advice = "It takes none." if not names else near if near == every else f"{near} {every}"
     return Finding(at, message, advice, at_key=True)

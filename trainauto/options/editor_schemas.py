@@ -13,6 +13,7 @@ from trainauto.options.nested import SECTION
 from trainauto.options.parameters import summary_of
 from trainauto.options.schema import Options
 from trainauto.options.text_options import TextOptions
+from trainauto.options.training_options import LossTermOptions
 
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
 
@@ -30,6 +31,7 @@ def json_schema(components: Components) -> dict[str, Any]:
     schema["properties"]["network_g"] |= (network := slot("network"))
     schema["properties"]["network_d"]["anyOf"][0] = network
     train["losses"]["items"] = slot("loss")
+    _add_keys_of_terms(definitions)
     train["optim_g"] |= (optimizer := slot("optimizer"))
     train["optim_d"]["anyOf"][0] = optimizer
     train["scheduler"] |= slot("schedule")
@@ -91,7 +93,8 @@ def _ended(
 ) -> dict[str, Any]:
     """Return the schema with names of sets and, where the section that may hold them is named, of automations."""
     definitions = schema["$defs"]
-    definitions.pop("Component", None)
+    for name in ("Component", "LossTermOptions"):
+        definitions.pop(name, None)
     datasets = definitions[datasets_name]
     datasets["patternProperties"] = {"^val_.": datasets.pop("additionalProperties")}
     datasets["additionalProperties"] = False
@@ -140,6 +143,15 @@ def _component_definition(kind: str, components: Mapping[str, Any], definitions:
     if not components:
         del other["properties"]["type"]["not"]  # type: ignore[index]
     return {"anyOf": [*branches, other]}
+
+
+def _add_keys_of_terms(definitions: dict[str, Any]) -> None:
+    """Have every loss, registered or from a plugin, take what says how it takes part in a step."""
+    keys = {f"loss.{name}": key for name, key in definitions[LossTermOptions.__name__]["properties"].items()}
+    del keys["loss.type"]
+    definitions |= keys
+    for branch in definitions["loss"]["anyOf"]:
+        branch["properties"] |= {name.removeprefix("loss."): {"$ref": f"#/$defs/{name}"} for name in keys}
 
 
 def _any_case(*words: str) -> str:

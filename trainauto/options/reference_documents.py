@@ -17,6 +17,7 @@ from trainauto.options.schema import Automations, Component, Options
 from trainauto.options.source_locations import dotted
 from trainauto.options.test_schema import OptionsToMeasure, SetsToMeasure
 from trainauto.options.text_options import TextOptions
+from trainauto.options.training_options import LossTermOptions, WeightSchedule
 
 KINDS = {
     "network": ("Networks", "network_g, network_d"),
@@ -154,6 +155,8 @@ def _component_tables(components: Components, kinds: Mapping[str, tuple[str, str
         yield ""
         yield f"Named in: {where}. Names are taken in any case."
         yield ""
+        if kind == "loss":
+            yield from _keys_of_terms()
         for name, component in components.get(kind, {}).items():
             yield f"### `{name}`"
             yield ""
@@ -174,6 +177,18 @@ def _component_tables(components: Components, kinds: Mapping[str, tuple[str, str
                 yield f"Keys of `{definition.split('.')[-1]}`:"
                 yield ""
                 yield from _table(keys, {"description": "what it is"})
+
+
+def _keys_of_terms() -> Iterator[str]:
+    yield "Beside its arguments, each takes:"
+    yield ""
+    notes = {"unit": "unit", "description": "what it is", "reason": "why this default"}
+    schema = schema_of(LossTermOptions)
+    schema["properties"].pop("type")
+    yield from _table(schema, notes)
+    yield f"Keys of `weight_schedule`. {_one_line(WeightSchedule.__doc__ or '')}"
+    yield ""
+    yield from _table(schema_of(WeightSchedule), notes)
 
 
 def _as_another(described: str, schema: Mapping[str, Any], of_described: Mapping[str, Any]) -> str:
@@ -221,7 +236,9 @@ def type_words(option: Mapping[str, Any]) -> str:
     """Say what a property of a JSON Schema takes, as Markdown."""
     if "$ref" in option:
         name = option["$ref"].split("/")[-1]
-        return "component" if name == "Component" else f"section `{name.split('.')[-1]}`" if "." in name else "section"
+        if name in ("Component", "LossTermOptions"):
+            return "component"
+        return f"section `{name.split('.')[-1]}`" if "." in name else "section"
     if "anyOf" in option:
         return " or ".join(dict.fromkeys(type_words(member) for member in option["anyOf"]))
     if "enum" in option or "const" in option:

@@ -1,17 +1,58 @@
 """Options of what is minimised, how and for how long, and of validation."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from trainauto.options.fields import Component, Fraction, NonNegativeInt, PositiveInt, Section, option
 from trainauto.options.run_options import RunTraining
 
 
+class WeightSchedule(Section):
+    """From which step to which a loss counts; trainauto's own, which option files of other frameworks do not have.
+
+    The loss is computed in every step, so that the first one takes the memory that any will take.
+    """
+
+    start_iter: NonNegativeInt = option(0, "The loss weighs 0 up to this step and with it.", unit="steps")
+    ramp_iters: NonNegativeInt = option(
+        0, "Steps after start_iter in which its weight rises evenly, before it is loss_weight.", unit="steps"
+    )
+    end_iter: PositiveInt | None = option(
+        None, "It weighs 0 after this step.", unit="steps", reason="null: it counts to the end of the run"
+    )
+
+    @model_validator(mode="after")
+    def _begins_before_it_ends(self) -> "WeightSchedule":
+        if self.end_iter is not None and self.end_iter <= self.start_iter:
+            raise ValueError(f"a loss that ends after step {self.end_iter} cannot begin after step {self.start_iter}")
+        return self
+
+
+class LossTermOptions(Component):
+    """A loss, with how it takes part beside its arguments."""
+
+    target: Literal["gt", "gt_usm"] = option(
+        "gt", "What outputs are compared with: the image (gt), or the sharpened one that the set makes of it (gt_usm)."
+    )
+    weight_schedule: WeightSchedule | None = option(
+        None,
+        "Steps in which the loss counts, e.g. `{start_iter: 5000, ramp_iters: 1000}`.",
+        reason="null: in all of them",
+    )
+
+    @model_serializer(mode="wrap")
+    def _as_it_was_before_these_keys(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave out defaults: options of a run that was begun without these keys have not changed."""
+        defaults = {"target": "gt", "weight_schedule": None}
+        written: dict[str, Any] = write(self)
+        return {key: value for key, value in written.items() if key not in defaults or value != defaults[key]}
+
+
 class TrainOptions(RunTraining):
     """What is minimised, how, and for how long."""
 
-    losses: Annotated[list[Component], Field(min_length=1)] = option(
+    losses: Annotated[list[LossTermOptions], Field(min_length=1)] = option(
         ...,
         "Loss terms of the generator; each takes loss_weight. A model with a discriminator needs one ganloss "
         "among them, from which its discriminator learns too.",

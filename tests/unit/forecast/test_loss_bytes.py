@@ -44,6 +44,22 @@ def test_what_each_loss_adds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert found.added["perceptualloss"] > found.added["l1loss"] >= 0
 
 
+def test_the_loss_of_a_discriminator_comes_with_the_discriminator(tmp_path: Path) -> None:
+    gan = {
+        "model_type": "SRGANModel",
+        "network_d": {"type": "unetdiscriminatorsn", "num_feat": 8},
+        "path": {"pretrain_network_d": "weights.pth", "strict_load_d": False},
+    }
+    losses = [{"type": "l1loss"}, {"type": "ganloss", "loss_weight": 0}]
+    pace = {"net_d_iters": 2, "net_d_init_iters": 3, "optim_d": {"type": "Adam", "lr": 1e-4}}
+    file = write_traced_options(tmp_path, train={"losses": losses, **pace}, plugins=[], **gan)
+    found = bytes_by_loss(load_options(file), InThisProcess(file), PLAN)  # type: ignore[arg-type]
+    assert found is not None
+    whole = FakeRun.of(load_options(file)).trace(PLAN).peak_bytes
+    alone = write_traced_options(tmp_path, train={"losses": losses[:1]}, plugins=[])
+    assert found.added["ganloss"] == whole - FakeRun.of(load_options(alone)).trace(PLAN).peak_bytes
+
+
 def test_one_loss_is_not_traced_twice(tmp_path: Path) -> None:
     file = write_traced_options(tmp_path, train={"losses": [{"type": "l1loss"}]}, plugins=[])
     tracer = InThisProcess(file)

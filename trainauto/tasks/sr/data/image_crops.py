@@ -1,4 +1,4 @@
-"""Square crops of images as a workload: ``lq`` (N, C, s, s), and ``gt`` (N, C, s * scale, s * scale)."""
+"""Square crops of images as a workload: ``lq`` (N, C, s, s), and references (N, C, s * scale, s * scale)."""
 
 from collections.abc import Sequence
 
@@ -10,18 +10,20 @@ from trainauto.core.workload import Tensors
 
 
 class ImageCrops:
-    """Pairs of low- and high-quality crops, uint8 as they leave the loader.
+    """Low-quality crops and their references, uint8 as they leave the loader.
 
     Args:
-        channels: of both images.
+        channels: of all images.
         scale: enlargement factor between them.
+        references: their names in a batch; ``gt`` is the image as its file holds it.
     """
 
     weighs_samples = True
 
-    def __init__(self, channels: int, scale: int) -> None:
+    def __init__(self, channels: int, scale: int, references: Sequence[str] = ("gt",)) -> None:
         self._channels = channels
         self._scale = scale
+        self._references = references
 
     def part(self, tensors: Tensors, start: int, stop: int) -> dict[str, Tensor]:
         """Return some samples; the first dimension is the sample."""
@@ -60,7 +62,7 @@ class ImageCrops:
 
     def dummy(self, samples: int, extent: int) -> dict[str, Tensor]:
         """Return crops of the size asked for; their pixels are not set."""
-        sides = {"lq": extent, "gt": extent * self._scale}
+        sides = {"lq": extent, **dict.fromkeys(self._references, extent * self._scale)}
         return {
             name: torch.empty(samples, self._channels, side, side, dtype=torch.uint8) for name, side in sides.items()
         }

@@ -29,7 +29,7 @@ class ESRGANModel(SRGANModel):
 
     def _generator_term(self, output: Tensor, micro_batch: MicroBatch) -> Tensor:
         with torch.no_grad():
-            real = self._judge(self._image(micro_batch["gt"])).float()
+            real = self._judge(self._real(micro_batch)).float()
         made = self._judge(output).float()
         against = self._gan_loss(real - made.mean(), target_is_real=False)
         term: Tensor = (against + self._gan_loss(made - real.mean(), target_is_real=True)) / 2

@@ -13,6 +13,7 @@ from trainauto.models.parallel import Parallel
 from trainauto.models.registry import MODELS
 from trainauto.optim.ema import Ema
 from trainauto.optim.precision import Precision
+from trainauto.tasks.sr.losses.term import GT, WHOLE, LossTerm
 
 MakeOptimizer = Callable[[Iterable[nn.Parameter]], Optimizer]
 
@@ -31,6 +32,8 @@ class SRModel(BaseModel):
         channels_last: keep images as NHWC in memory.
         compile_network: run the network through ``torch.compile`` with dynamic shapes.
         parallel: makes the network one of several ranks; see :mod:`trainauto.models.parallel`.
+        terms: how losses take part, by name, where they do not compare with ``gt`` in every step. What a scheduled one
+            weighs is told as ``name_weight``.
 
     Raises:
         ValueError: a loss compares with the averaged network, and there is none.
@@ -47,8 +50,12 @@ class SRModel(BaseModel):
         channels_last: bool = False,
         compile_network: bool = False,
         parallel: Parallel | None = None,
+        terms: Mapping[str, LossTerm] | None = None,
     ) -> None:
         super().__init__(precision.device)
+        self._terms = dict(terms or {})
+        self._shares: dict[str, float] = {}
+        self.begin_step(None)
         self._format = torch.channels_last if channels_last else torch.contiguous_format
         self._precision = precision
         self._network = self.networks["net_g"] = self._on_device(network_g)
@@ -71,6 +78,10 @@ class SRModel(BaseModel):
     def objectives(self) -> Sequence[Objective]:
         """Return the one pass."""
         return self._passes
+
+    def begin_step(self, step: int | None) -> None:
+        """Have scheduled losses weigh what they do in that step."""
+        self._shares = {name: term.share(step) for name, term in self._terms.items() if term.is_scheduled}
 
     def compiled_graphs(self) -> int | None:
         """Return torch's own count; a plan change should not raise it."""
@@ -101,16 +112,31 @@ class SRModel(BaseModel):
 
     def _differences(self, output: Tensor, lq: Tensor, micro_batch: MicroBatch) -> dict[str, Tensor]:
         """Return the terms that compare what was made of ``lq`` with its reference."""
-        gt = self._image(micro_batch["gt"])
+        targets = {target: self._image(micro_batch[target]) for target in self._targets()}
         averaged = self._averaged(lq) if self._needs_average else None
         terms: dict[str, Tensor] = {}
         for name, loss in self._losses.items():
-            value = loss(output, gt, averaged) if needs_average(loss) else loss(output, gt)
-            if isinstance(value, Mapping):
-                terms |= {f"{name}_{part}": term for part, term in value.items()}
-            else:
-                terms[name] = value
+            target = targets[self._term(name).target]
+            value = loss(output, target, averaged) if needs_average(loss) else loss(output, target)
+            terms |= self._weighed(name, loss, value)
         return terms
+
+    def _term(self, name: str) -> LossTerm:
+        return self._terms.get(name, WHOLE)
+
+    def _targets(self) -> list[str]:
+        """Return the names of what outputs are compared with, each once."""
+        return list(dict.fromkeys(self._term(name).target for name in self._losses)) or [GT]
+
+    def _weighed(self, name: str, loss: nn.Module, value: Tensor | Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Return the terms of a loss, each as much as it counts in this step, and what a scheduled one weighs now."""
+        parts = value if isinstance(value, Mapping) else {"": value}
+        terms = {f"{name}_{part}" if part else name: term for part, term in parts.items()}
+        if name not in self._shares:
+            return terms
+        share = self._shares[name]
+        weight = torch.full((), share * getattr(loss, "loss_weight", 1.0), device=self.device)
+        return {**{key: share * term for key, term in terms.items()}, f"{name}_weight": weight}
 
     @torch.no_grad()
     def _averaged(self, lq: Tensor) -> Tensor:

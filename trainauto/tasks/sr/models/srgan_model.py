@@ -12,7 +12,11 @@ from trainauto.core.objectives import LossTerms, MicroBatch, Objective
 from trainauto.models.registry import MODELS
 from trainauto.optim.precision import Precision
 from trainauto.tasks.sr.losses import GANLoss
+from trainauto.tasks.sr.losses.term import LossTerm
 from trainauto.tasks.sr.models.sr_model import MakeOptimizer, SRModel
+
+GAN_TERM = "l_g_gan"
+"""What the generator learns from the discriminator, as it is logged."""
 
 
 @MODELS.register("SRGANModel")
@@ -39,6 +43,8 @@ class SRGANModel(SRModel):
         ema_decay: decay of the moving average of the generator's weights; 0 keeps none.
         channels_last: keep images as NHWC in memory.
         compile_network: run the generator through ``torch.compile`` with dynamic shapes.
+        terms: as of :class:`SRModel`. The target of the :class:`GANLoss` is what the discriminator takes for real; its
+            schedule is that of the generator's term alone.
 
     Raises:
         ValueError: not exactly one of the losses is a :class:`GANLoss`, or numbers of steps are out of their range.
@@ -61,8 +67,9 @@ class SRGANModel(SRModel):
         ema_decay: float = 0.0,
         channels_last: bool = False,
         compile_network: bool = False,
+        terms: Mapping[str, LossTerm] | None = None,
     ) -> None:
-        judging = [loss for loss in losses.values() if isinstance(loss, GANLoss)]
+        judging = [name for name, loss in losses.items() if isinstance(loss, GANLoss)]
         if len(judging) != 1:
             raise ValueError(f"{type(self).__name__} takes exactly one GANLoss among its losses, not {len(judging)}")
         if net_d_iters < 1 or net_d_init_iters < 0:
@@ -75,8 +82,9 @@ class SRGANModel(SRModel):
             ema_decay=ema_decay,
             channels_last=channels_last,
             compile_network=compile_network,
+            terms={GAN_TERM if name in judging else f"l_g_{name}": term for name, term in (terms or {}).items()},
         )
-        self._gan_loss = judging[0].to(self.device)
+        self._gan_loss = losses[judging[0]].to(self.device)
         self._judge = self.networks["net_d"] = self._on_device(network_d)
         self.optimizers["d"] = make_optimizer_d(p for p in self._judge.parameters() if p.requires_grad)
         self._net_d_iters, self._net_d_init_iters = net_d_iters, net_d_init_iters
@@ -99,14 +107,18 @@ class SRGANModel(SRModel):
             output = self._forward(lq)
             terms = self._differences(output, lq, micro_batch)
             with _untrained(self._judge):
-                terms["l_g_gan"] = self._generator_term(output, micro_batch)
+                terms |= self._weighed(GAN_TERM, self._gan_loss, self._generator_term(output, micro_batch))
         micro_batch["sr"] = output.detach()
         return terms
 
     def _loss_d(self, micro_batch: MicroBatch) -> LossTerms:
         with self._precision.autocast():
             made = micro_batch["sr"] if "sr" in micro_batch else self._made(micro_batch)
-            return self._discriminator_terms(self._judge(self._image(micro_batch["gt"])), self._judge(made))
+            return self._discriminator_terms(self._judge(self._real(micro_batch)), self._judge(made))
+
+    def _real(self, micro_batch: MicroBatch) -> Tensor:
+        """Return the images that the discriminator is to take for real."""
+        return self._image(micro_batch[self._term(GAN_TERM).target])
 
     def _generator_term(self, output: Tensor, micro_batch: MicroBatch) -> Tensor:
         """Return what the generator learns from the discriminator about ``output``."""
