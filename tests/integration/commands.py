@@ -14,6 +14,7 @@ from types import ModuleType
 from typing import Any
 from unittest import mock
 
+import torch
 import yaml
 
 from tests.integration.ready_processes import Started, begin
@@ -192,6 +193,18 @@ def run_directory(options: Path, name: str = "tiny") -> Path:
 def step_records(run: Path) -> list[dict[str, Any]]:
     lines = (run / "training_log.jsonl").read_text().splitlines()
     return [record for line in lines if "step_s" in (record := json.loads(line))]
+
+
+def latest_optimizers(run: Path) -> dict[str, torch.Tensor]:
+    """Return what the optimizers of the newest checkpoint remember, by optimizer, number of the weight and name."""
+    folder = run / "checkpoints" / json.loads((run / "checkpoints" / "latest.json").read_text())["folder"]
+    optimizers = torch.load(folder / "state.pt", weights_only=True)["model"]["optimizers"]
+    return {
+        f"{name} {weight} {key}": value
+        for name, optimizer in optimizers.items()
+        for weight, state in optimizer["state"].items()
+        for key, value in state.items()
+    }
 
 
 def latest_weights(run: Path) -> dict[str, bytes]:

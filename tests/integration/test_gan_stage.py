@@ -6,10 +6,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 import yaml
 
 from tests.documents import ROOT, block
-from tests.integration.commands import latest_weights, merged, run_directory, step_records, train, write_options
+from tests.integration.commands import (
+    latest_optimizers,
+    latest_weights,
+    merged,
+    run_directory,
+    step_records,
+    train,
+    write_options,
+)
 from tests.seeded_towers import write_seeded_tower
 from trainauto.tasks.sr.towers.tower import VGG19
 
@@ -59,7 +68,7 @@ def test_the_recipe_resumes_exactly_and_keeps_no_tower(options: dict[str, Any], 
     assert "loss_weight 0 are left out, and load nothing: distsloss, ldlloss" in done.stderr + done.stdout
     assert "8 times fewer channels than the published ones" in " ".join((done.stderr + done.stdout).split())
     run = run_directory(file, "gan_stage")
-    whole = latest_weights(run)
+    whole, remembered = latest_weights(run), latest_optimizers(run)
     steps = [record["losses"] for record in step_records(run)]
     assert set(steps[0]) == TERMS
     assert set(whole) == {"net_d.safetensors", "net_g.safetensors", "net_g_ema.safetensors"}
@@ -68,7 +77,12 @@ def test_the_recipe_resumes_exactly_and_keeps_no_tower(options: dict[str, Any], 
     shutil.rmtree(run / "checkpoints" / "step_00000004")
     done = train(file, "--auto_resume", afresh=False)
     assert done.returncode == 0, done.stderr
-    assert latest_weights(run) == whole
+    assert latest_weights(run) == whole  # spectral norm's vectors among them
+    after = latest_optimizers(run)
+    assert {name.split()[0] for name in after} == {"g", "d"}
+    assert {name.split()[2] for name in after} == {"step", "exp_avg", "exp_avg_sq"}
+    assert after.keys() == remembered.keys()
+    assert all(torch.equal(value, remembered[name]) for name, value in after.items())
     assert [record["losses"] for record in step_records(run)] == steps
 
 

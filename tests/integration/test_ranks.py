@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from tests.acceptance import ACCEPTANCE, only_in_acceptance
+from tests.documents import ROOT
 from tests.integration import rank_worker
 from tests.integration.commands import (
     command,
@@ -24,6 +26,8 @@ from tests.integration.commands import (
     write_options,
 )
 from tests.integration.ranks import finish, train_ranks, worker
+from tests.seeded_towers import write_seeded_tower
+from trainauto.tasks.sr.towers.tower import VGG19
 
 SAMPLES, STEPS, EFFECTIVE = 24, 50, 8
 MANY = (2, 4) if ACCEPTANCE else (2,)
@@ -100,11 +104,18 @@ def test_several_ranks_train_as_one_does(tmp_path: Path, write_images: WriteImag
 
 
 def test_batches_by_memory_train_what_one_rank_would(tmp_path: Path, write_images: WriteImages) -> None:
-    """Ranks of 60 and 30 MiB: losses weighted by samples, in micro-batches, two passes, spectral norm's buffers."""
+    """Ranks of 60 and 30 MiB: losses weighted by samples, in micro-batches, two passes, spectral norm's buffers.
+
+    The losses, discriminator and optimizers are those of options/train/gan_stage.yml.
+    """
     gt = write_images("gt", SAMPLES)
+    write_seeded_tower(VGG19, tmp_path / "vgg19.pth", divisor=32)
+    recipe = yaml.safe_load((ROOT / "options" / "train" / "gan_stage.yml").read_text(encoding="utf-8"))
+    losses = [loss | ({"weights": "vgg19.pth"} if "weights" in loss else {}) for loss in recipe["train"]["losses"]]
     changes = gan_options(
         datasets={"train": {"batch_size_per_gpu": 4, "accum_iter": 2}},
-        train={"total_iter": 12},
+        network_d={**recipe["network_d"], "num_feat": 4},
+        train={"total_iter": 12, "losses": losses, **{key: recipe["train"][key] for key in ("optim_g", "optim_d")}},
         distributed={"batches": "memory"},
         training_automations=NO_PLANS,
     )

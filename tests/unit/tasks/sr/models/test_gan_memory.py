@@ -96,7 +96,10 @@ def in_call(find: Callable[[BaseModel], nn.Module], number: int, *, backward: bo
 
 
 def in_step(name: str) -> Arm:
-    """Have an optimizer run out of memory once, at the second operator of its step: it has written no weight yet."""
+    """Have an optimizer run out of memory once, at the second operator of its step: it has written no weight yet.
+
+    In the first step of a run that is among the operators that make its state.
+    """
 
     def arm(model: BaseModel, patch: pytest.MonkeyPatch) -> None:
         optimizer, failed = model.optimizers[name], []
@@ -143,21 +146,25 @@ PLACES: dict[str, Arm] = {
 }
 
 
-def state_after(file: Path, patch: pytest.MonkeyPatch, arm: Arm | None = None) -> tuple[dict[str, Tensor], str]:
-    """Take two steps, memory running out in the second; return all that training keeps, and what failed."""
+def state_after(
+    file: Path, patch: pytest.MonkeyPatch, arm: Arm | None = None, fails_in: int = 2
+) -> tuple[dict[str, Tensor], str]:
+    """Take two steps, memory running out in one of them; return all that training keeps, and what failed."""
     model = model_of(file)
     snapshot = StepSnapshot.of(model)
+    failed = ""
     for number in (1, 2):
-        if arm is not None and number == 2:
+        if arm is not None and number == fails_in:
             arm(model, patch)
         outcome = optimize_parameters(model, batch_of(number), StepSettings(step=number), snapshot=snapshot)
         assert isinstance(outcome, Stepped), outcome
+        failed += "".join(failure.pass_name for failure in outcome.failures)
     modules = {**model.networks, **{f"{name} averaged": ema.network for name, ema in model.averages.items()}}
     state = {f"{name} {key}": value for name, one in modules.items() for key, value in one.state_dict().items()}
     for name, optimizer in model.optimizers.items():
         for index, kept in optimizer.state_dict()["state"].items():
             state |= {f"{name} {index} {key}": value for key, value in kept.items()}
-    return state, "".join(failure.pass_name for failure in outcome.failures)
+    return state, failed
 
 
 @pytest.fixture(scope="module")
@@ -166,17 +173,22 @@ def undisturbed(options: Path) -> dict[str, Tensor]:
         return state_after(options, patch)[0]
 
 
-@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize(
+    ("place", "fails_in"),
+    [*((place, 2) for place in PLACES), ("generator, step", 1), ("discriminator, step", 1)],
+)
 def test_a_step_without_memory_comes_to_what_it_would_have_been(
-    place: str, options: Path, undisturbed: dict[str, Tensor], monkeypatch: pytest.MonkeyPatch,
+    place: str, fails_in: int, options: Path, undisturbed: dict[str, Tensor], monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:  # fmt: skip
-    """Weights, averages, spectral norms and optimizers, to 1e-6; a pass runs again in two pieces."""
-    state, failed = state_after(options, monkeypatch, PLACES[place])
+    """Weights, averages and spectral norms to 1e-6, optimizers to 1e-4 of their largest; passes run in two pieces."""
+    state, failed = state_after(options, monkeypatch, PLACES[place], fails_in)
     if place.endswith("step"):
         assert "before it wrote anything: the step runs again" in caplog.text
     else:
         assert failed == ("d" if place.startswith("discriminator") else "g")
     assert state.keys() == undisturbed.keys()
     for name, value in state.items():
-        torch.testing.assert_close(value, undisturbed[name], rtol=0, atol=1e-6, msg=lambda text, n=name: f"{n}: {text}")
+        expected = undisturbed[name]
+        atol = 1e-4 * expected.abs().max().item() if "exp_avg" in name else 1e-6
+        torch.testing.assert_close(value, expected, rtol=0, atol=atol, msg=lambda text, n=name: f"{n}: {text}")
