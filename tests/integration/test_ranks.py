@@ -335,3 +335,27 @@ def test_an_error_of_the_first_ranks_automation_ends_all(tmp_path: Path, write_i
     assert all(code == 1 for code, _ in done), done
     assert "KeyError: 3" in done[0][1]
     assert "the first rank ends the run with an error of its own: KeyError: 3" in done[1][1]
+
+
+@only_in_acceptance
+@pytest.mark.parametrize("kind", ["ddp_overlap", "fully_shard", "none"])
+def test_a_loss_that_runs_the_average_is_that_of_one_rank(tmp_path: Path, write_images: WriteImages, kind: str) -> None:
+    """LDL compares with what the averaged network makes, which fully_shard spreads over the ranks, too."""
+    options = tiny_options(
+        write_images("gt", 12),
+        name="two",
+        datasets={"train": {"batch_size_per_gpu": 2}},
+        train={"total_iter": 6, "losses": [{"type": "l1loss"}, {"type": "ldlloss"}], "ema_decay": 0.9},
+        val={"val_freq": 2},
+        distributed={} if kind == "none" else {kind: True},
+    )
+    file = write_options(tmp_path / "two.yml", options)
+    assert [code for code, _ in finish(train_ranks(file, 2))] == [0, 0]
+    alone = {"name": "one", "distributed": {"ddp_overlap": False, "fully_shard": False}}
+    single = write_options(
+        tmp_path / "one.yml", merged(options, {**alone, "datasets": {"train": {"batch_size_per_gpu": 4}}})
+    )
+    assert train(single).returncode == 0
+    records = zip(step_records(run_directory(file, "two")), step_records(run_directory(single, "one")), strict=True)
+    for ours, theirs in records:
+        assert ours["losses"] == pytest.approx(theirs["losses"], abs=2e-6), ours["step"]

@@ -104,7 +104,8 @@ def bucketed(network: nn.Module, averages: Sequence[nn.Module]) -> nn.Module:
 def sharded(network: nn.Module, averages: Sequence[nn.Module]) -> nn.Module:
     """Spread weights, gradients and optimizer state over the ranks (FSDP2, ``fully_shard``), block by block.
 
-    Each block's weights are gathered when it runs and let go of afterwards.
+    Each block's weights are gathered when it runs and let go of afterwards. Those of an average that are in no block,
+    too: no backward pass follows its forward pass, and its next update finds shards only.
     """
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
@@ -118,7 +119,7 @@ def sharded(network: nn.Module, averages: Sequence[nn.Module]) -> nn.Module:
         with suppress(ActivationCheckpointingError):  # without repeated blocks it is one piece
             for block in blocks_of(module).modules:
                 fully_shard(block, mesh=mesh)
-        fully_shard(module, mesh=mesh)
+        fully_shard(module, mesh=mesh, reshard_after_forward=None if module is network else True)
     return network
 
 

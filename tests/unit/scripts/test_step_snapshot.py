@@ -1,11 +1,12 @@
 """What a step pays for being able to run again stays small."""
 
 import pytest
+import torch
 
 from scripts.bench.step_snapshot import MOST_US, measure
 
 
-@pytest.mark.parametrize("kind", ["weights", "buffers"])
+@pytest.mark.parametrize("kind", ["weights", "buffers", "frozen"])
 def test_a_look_at_a_large_network_and_batch_is_short(kind: str) -> None:
     """Five times the bound: other work goes on beside tests."""
-    assert measure(kind, 600, 100, 40) < 5 * MOST_US
+    assert measure(kind, 600, 100, 40, torch.device("cpu")) < 5 * MOST_US

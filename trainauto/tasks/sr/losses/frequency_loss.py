@@ -1,6 +1,7 @@
 """Losses that compare spectra."""
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from trainauto.tasks.sr.losses.base import WeightedLoss
@@ -33,14 +34,15 @@ class FFLoss(WeightedLoss):
     Args:
         loss_weight: factor of this term in the sum that is minimised.
         alpha: power of the difference that a frequency weighs by.
-        patch_factor: images are cut into so many patches along each side, each with a spectrum of its own.
+        patch_factor: images are cut into so many patches along each side, each with a spectrum of its own. The border of
+            images whose sides are no multiple of it is continued to the right and downwards.
         ave_spectrum: compare the mean spectra of the batch, the default of traiNNer-redux. Samples then depend on each
             other, and a batch that does not fit cannot be run in pieces.
         log_matrix: weigh by the logarithm of the difference plus one.
         batch_matrix: divide weights by the largest of the batch, not of each spectrum; couples samples as well.
 
     Raises:
-        ValueError: a side of the images is no multiple of ``patch_factor``.
+        ValueError: ``patch_factor`` is below 1.
     """
 
     def __init__(
@@ -53,10 +55,11 @@ class FFLoss(WeightedLoss):
         batch_matrix: bool = False,
     ) -> None:
         super().__init__(loss_weight)
+        if patch_factor < 1:
+            raise ValueError(f"patch_factor must be at least 1, got {patch_factor}")
         self.alpha, self.patch_factor, self.ave_spectrum = alpha, patch_factor, ave_spectrum
         self.log_matrix, self.batch_matrix = log_matrix, batch_matrix
         self.couples_samples = ave_spectrum or batch_matrix
-        self.smallest_px = patch_factor
 
     def compute(self, prediction: Tensor, target: Tensor) -> Tensor:
         """Return 50 times the weighted mean squared difference."""
@@ -68,10 +71,11 @@ class FFLoss(WeightedLoss):
 
     def _spectra(self, image: Tensor) -> Tensor:
         """Return the spectra of all patches, (N, C, patches down, patches across, H', W')."""
-        n, channels, height, width = image.shape
         parts = self.patch_factor
-        if height % parts or width % parts:
-            raise ValueError(f"FFLoss: images of {width} x {height} px cannot be cut into {parts} x {parts} patches")
+        down, across = (-side % parts for side in image.shape[-2:])
+        if down or across:
+            image = F.pad(image, (0, across, 0, down), mode="replicate")
+        n, channels, height, width = image.shape
         patches = image.reshape(n, channels, parts, height // parts, parts, width // parts).transpose(3, 4)
         spectra: Tensor = torch.fft.fft2(patches, norm="ortho")
         return spectra
