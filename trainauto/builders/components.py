@@ -102,6 +102,9 @@ def build_component(
         with locate_errors(loaded, path):
             try:
                 return constructor(*positional, **filled_in, **checked)
+            except InputError as error:
+                said = [replace(p, message=f"{registry.kind} '{name}': {p.message}") for p in error.problems]
+                raise InputError(said) from error
             except (ValueError, TypeError) as error:
                 # Most such messages begin with the argument they are about.
                 argument = str(error).split(" ", 1)[0]

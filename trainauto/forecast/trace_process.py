@@ -55,6 +55,7 @@ class TraceProcess:
         worker: WorkerProcess | None = None,
         known: Mapping[str, Any] | None = None,
     ) -> None:
+        self._file = options
         self._options, self._overrides = str(options.resolve()), list(overrides)
         self._segments = segments
         self._world_size = world_size
@@ -108,7 +109,9 @@ class TraceProcess:
                 self._deaths.append(f"the process that traces {error}")
                 raise TraceProcessDiedError(self._deaths[-1]) from None
         if "cannot" in answer:
-            raise TraceError(answer["cannot"])
+            refused = TraceError(answer["cannot"].replace(self._options, str(self._file)))
+            refused.exit_code = answer["exit_code"]
+            raise refused
         del answer["id"]
         return PlanBytes(**answer)
 

@@ -106,7 +106,7 @@ def test_a_negative_weight_is_refused_with_what_others_mean_by_it(load: Load) ->
 def test_a_tower_that_is_not_there(load: Load, tmp_path: Path) -> None:
     problem = problem_of(load(L1, {"type": "perceptualloss", "loss_weight": 0.01}))
     place = tmp_path / "torch/hub/checkpoints/vgg19-dcbb9e9d.pth"
-    assert problem.message == f"the weights of vgg19 are not here: {place}"
+    assert problem.message == f"loss 'perceptualloss': the weights of vgg19 are not here: {place}"
     assert problem.advice.startswith("It is torchvision's vgg19-dcbb9e9d.pth (548 MiB), from models/ of PyTorch's")
     assert problem.advice.endswith("Put it there, or write `weights`, the path of one that you have.")
     assert "perceptualloss" in text_at(problem)
@@ -125,7 +125,7 @@ def test_a_tower_of_another_network(load: Load, tmp_path: Path) -> None:
 def test_a_layer_that_there_is_not(load: Load, tmp_path: Path) -> None:
     write_seeded_towers(tmp_path / "torch", divisor=8)
     problem = problem_of(load({"type": "perceptualloss", "layer_weights": {"conv9_9": 1.0}}))
-    assert "vgg19 has no layer conv9_9; it has conv1_1, relu1_1" in problem.message
+    assert "vgg19 has no layer conv9_9; it has conv1_1, conv1_2" in problem.message
 
 
 def test_a_loss_against_the_average_needs_one(load: Load) -> None:

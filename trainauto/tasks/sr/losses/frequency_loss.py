@@ -34,8 +34,8 @@ class FFLoss(WeightedLoss):
     Args:
         loss_weight: factor of this term in the sum that is minimised.
         alpha: power of the difference that a frequency weighs by.
-        patch_factor: images are cut into so many patches along each side, each with a spectrum of its own. The border of
-            images whose sides are no multiple of it is continued to the right and downwards.
+        patch_factor: images are cut into so many patches along each side, each with a spectrum of its own. The border
+            of images whose sides are no multiple of it is continued to the right and downwards.
         ave_spectrum: compare the mean spectra of the batch, the default of traiNNer-redux. Samples then depend on each
             other, and a batch that does not fit cannot be run in pieces.
         log_matrix: weigh by the logarithm of the difference plus one.

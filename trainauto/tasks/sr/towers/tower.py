@@ -128,7 +128,9 @@ class Tower(nn.Module):
         if not self.wanted:
             raise ValueError(f"no layer of {design.name} is asked for")
         if unknown := [name for name in self.wanted if name not in names]:
-            raise ValueError(f"{design.name} has no layer {unknown[0]}; it has {', '.join(names)}")
+            before, after = ([name for name in names if name.startswith(kind)] for kind in ("conv", "relu"))
+            there = f"{', '.join(before)}, and behind them {after[0]} to {after[-1]}"
+            raise ValueError(f"{design.name} has no layer {unknown[0]}; it has {there}")
         self._replicated, self._pooling = replicated, pooling
         self._built = list(design.convolutions())[: 1 + max(names.index(name) // 2 for name in self.wanted)]
         self.register_buffer("mean", torch.tensor(mean).view(1, 3, 1, 1), persistent=False)
