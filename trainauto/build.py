@@ -2,6 +2,7 @@
 
 import gc
 import logging
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -11,7 +12,7 @@ from pathlib import Path
 
 from trainauto.builders.distributed_setup import checkpoints_of, earlier_run, new_run, parallel_of
 from trainauto.builders.kept_sets import KeptSets
-from trainauto.builders.model import build_schedule, load_compiler
+from trainauto.builders.model import COMPILER, build_schedule, load_compiler
 from trainauto.builders.resume import take_up
 from trainauto.builders.run_parts import RunParts, build_parts
 from trainauto.builders.summary import run_summary
@@ -86,6 +87,7 @@ def build_run(
         NetworkMismatchError: the run to resume is of another network.
         CheckpointError: it cannot be read.
     """
+    loads_compiler = COMPILER not in sys.modules
     loaded = runs_of_the_engine(given, "this command")
     check_trackers(loaded, loaded.options.logger)
     with StartupLog(repeated[0].log if repeated else None) as startup_log, RunLock() as lock:
@@ -119,7 +121,8 @@ def build_run(
                 yield run
             finally:
                 start.keep()
-                gc.unfreeze()
+                if loads_compiler:  # parts of this run were kept from the garbage collector with it
+                    gc.unfreeze()
 
 
 def _build_model(

@@ -124,7 +124,7 @@ def plugins_forgotten(folder: Path) -> Iterator[None]:
 
 def _is_below(folder: Path, module: ModuleType) -> bool:
     file = getattr(module, "__file__", None)
-    return file is not None and Path(file).is_relative_to(folder)
+    return file is not None and file.startswith(f"{folder}{os.sep}")  # thousands are asked: paths would take 0.1 s
 
 
 def command(

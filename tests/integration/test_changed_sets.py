@@ -5,17 +5,16 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-import cv2
 import numpy as np
 import pytest
 
+from tests.integration.begun_runs import MORE, copied, trained_in, words_of
 from tests.integration.commands import (
     Ended,
     command,
     latest_weights,
     run_directory,
     step_records,
-    tiny_options,
     train,
     write_options,
 )
@@ -23,43 +22,26 @@ from tests.integration.text_runs import text_options, write_texts
 
 Write = Callable[..., Path]
 IMAGES = 5
-MORE = ("--force_yml", "train:total_iter=15")
 
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory, photograph: np.ndarray) -> Path:
-    folder = tmp_path_factory.mktemp("trained")
-    (folder / "gt").mkdir()
-    for number in range(IMAGES):
-        cv2.imwrite(str(folder / "gt" / f"image_{number:03d}.png"), photograph[7 * number :][:60, :70])
-    options = tiny_options(Path("gt"), datasets={"val": {"dataroot_gt": "gt/image_002.png"}}, val={"val_freq": 100})
-    file = write_options(folder / "run.yml", options)
-    assert train(file).returncode == 0
-    return file
+    changes = {"datasets": {"val": {"dataroot_gt": "gt/image_002.png"}}, "val": {"val_freq": 100}}
+    return trained_in(tmp_path_factory.mktemp("trained"), photograph, IMAGES, **changes)
 
 
 @pytest.fixture
 def begun(trained: Path, tmp_path: Path) -> Path:
     """Return the option file of a run of 12 steps, which is within the tenth epoch."""
-    shutil.copytree(trained.parent, tmp_path / "run", symlinks=True)
-    return tmp_path / "run" / trained.name
-
-
-def copied(begun: Path, name: str) -> Path:
-    shutil.copytree(begun.parent, begun.parent.parent / name, symlinks=True)
-    return begun.parent.parent / name / begun.name
+    return copied(trained, tmp_path / "run")
 
 
 def resumed(file: Path, *more: str) -> Ended:
     return train(file, "--auto_resume", *more, *MORE)
 
 
-def words_of(done: Ended) -> str:
-    return " ".join((done.stdout + done.stderr).split())
-
-
 def test_a_new_image_is_left_out_until_it_is_accepted(begun: Path) -> None:
-    as_it_was = copied(begun, "as_it_was")
+    as_it_was = copied(begun, begun.parent.parent / "as_it_was")
     gt = begun.parent / "gt"
     shutil.copy(gt / "image_000.png", gt / "image_000b.png")
     done = resumed(begun)
@@ -114,7 +96,7 @@ def test_a_checkpoint_from_before_new_samples_were_accepted_begins_an_epoch(begu
 
 
 def test_a_run_of_before_keeps_what_its_version_read(begun: Path, write_images: Write) -> None:
-    as_it_was = copied(begun, "as_it_was")
+    as_it_was = copied(begun, begun.parent.parent / "as_it_was")
     gt = begun.parent / "gt"
     (gt / "more").symlink_to(write_images("elsewhere", 1))
     shutil.copy(gt / "image_000.png", gt / "image_000.jfif")

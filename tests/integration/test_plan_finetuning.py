@@ -26,7 +26,12 @@ from trainauto.commands.recipes_table import recipes_json, recipes_table
 from trainauto.commands.run_plan import as_json
 from trainauto.core.plan import Plan
 from trainauto.forecast.card_plan import chosen_cards
-from trainauto.forecast.finetune_plans import conversations_axis, largest_conversation, most_of_a_pass
+from trainauto.forecast.finetune_plans import (
+    conversations_axis,
+    largest_conversation,
+    most_of_a_pass,
+    note_on_format,
+)
 from trainauto.forecast.finetune_recipes import plan_recipes
 from trainauto.forecast.option_plans import plan_for_cards
 from trainauto.forecast.traced_run import fake_run
@@ -184,22 +189,27 @@ def test_recipes_say_what_each_takes_and_costs(made: Path, tmp_path: Path) -> No
     assert set(recipes[0]["largest_batch"]) == set(answer.cards)
 
 
+FLOAT32 = "no dtype: {} are taken to be kept as there, in float32"
+
+
+def test_a_format_that_is_assumed_is_said_beside_a_plan(made: Path, tmp_path: Path) -> None:
+    folder = configuration_alone(made, tmp_path / "alone")
+    options = options_without_data(folder, device="cpu", lora=LORA, model={"load_in_4bit": True})
+    notes = " ".join(plan_for_cards(read(tmp_path / "run.yml", options), chosen_cards(["T4"], [])).notes)
+    assert FLOAT32.format("weights that are not in 4 bits") in notes
+
+
 @pytest.mark.parametrize(
-    ("model", "said"),
-    [
-        ({}, "no dtype: weights are taken to be kept as there, in float32"),
-        ({"load_in_4bit": True}, "no dtype: weights that are not in 4 bits are taken to be kept as there, in float32"),
-        ({"dtype": "bfloat16"}, None),
-    ],
+    ("device", "model", "said"),
+    [("cpu", {}, FLOAT32.format("weights")), ("cpu", {"dtype": "bfloat16"}, None), ("auto", {}, None)],
 )
 def test_a_format_is_assumed_only_where_the_file_names_none(
-    tmp_path: Path, made: Path, model: dict[str, Any], said: str | None
+    tmp_path: Path, device: str, model: dict[str, Any], said: str | None
 ) -> None:
-    folder = configuration_alone(made, tmp_path / "alone")
-    options = options_without_data(folder, device="cpu", lora=LORA, model=model)
-    notes = " ".join(plan_for_cards(read(tmp_path / "run.yml", options), chosen_cards(["T4"], [])).notes)
-    assert ("no dtype" in notes) == (said is not None)
-    assert said is None or said in notes
+    options = options_without_data(tmp_path, device=device, lora=LORA, model=model)
+    notes = note_on_format(read(tmp_path / "run.yml", options).options)
+    assert len(notes) == (said is not None)
+    assert said is None or said in notes[0]
 
 
 def test_the_largest_conversation_is_that_of_the_data_where_they_are(made: Path, tmp_path: Path) -> None:

@@ -8,40 +8,22 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-import cv2
 import numpy as np
 import pytest
 
-from tests.integration.commands import (
-    Ended,
-    command,
-    latest_weights,
-    run_directory,
-    step_records,
-    tiny_options,
-    train,
-    write_options,
-)
+from tests.integration.begun_runs import MORE, copied, trained_in, words_of
+from tests.integration.commands import command, latest_weights, run_directory, step_records, train
 from trainauto.reporting import jsonl
-
-MORE = ("--force_yml", "train:total_iter=15")
 
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory, photograph: np.ndarray) -> Path:
-    folder = tmp_path_factory.mktemp("trained")
-    (folder / "gt").mkdir()
-    for number in range(3):
-        cv2.imwrite(str(folder / "gt" / f"image_{number:03d}.png"), photograph[7 * number :][:60, :70])
-    file = write_options(folder / "run.yml", tiny_options(Path("gt"), datasets={"val": {"dataroot_gt": "gt"}}))
-    assert train(file).returncode == 0
-    return file
+    return trained_in(tmp_path_factory.mktemp("trained"), photograph, 3, datasets={"val": {"dataroot_gt": "gt"}})
 
 
 @pytest.fixture
 def begun(trained: Path, tmp_path: Path) -> Path:
-    shutil.copytree(trained.parent, tmp_path / "run", symlinks=True)
-    return tmp_path / "run" / trained.name
+    return copied(trained, tmp_path / "run")
 
 
 def zeros_from(file: Path, line: int) -> None:
@@ -53,10 +35,6 @@ def zeros_from(file: Path, line: int) -> None:
 
 def cut_from(file: Path, line: int) -> None:
     file.write_bytes(b"".join(file.read_bytes().splitlines(keepends=True)[:line]) + b'{"st')
-
-
-def words_of(done: Ended) -> str:
-    return " ".join((done.stdout + done.stderr).split())
 
 
 @pytest.mark.parametrize("damage", [zeros_from, cut_from])

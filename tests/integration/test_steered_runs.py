@@ -4,6 +4,7 @@ No budget is in force. The controller is told of a limit so large that what is r
 that it grows after every period; which plans it asks for then depends on no machine.
 """
 
+import gc
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -17,6 +18,7 @@ from torch import Tensor, nn
 from tests.integration.commands import merged, run_directory, step_records, tiny_options, write_options
 from trainauto.automations import DynamicBatchSizeOptimizer
 from trainauto.build import build_run
+from trainauto.builders.model import load_compiler
 from trainauto.core.errors import InputError
 from trainauto.core.plan import Plan
 from trainauto.engine.loop import train
@@ -91,6 +93,15 @@ def controller_of(run: Run) -> DynamicBatchSizeOptimizer:
     (controller,) = run.journal.automations
     assert isinstance(controller, DynamicBatchSizeOptimizer)
     return controller
+
+
+def test_a_run_leaves_to_its_process_what_that_kept_from_collection(options: dict[str, Any]) -> None:
+    load_compiler()
+    gc.freeze()
+    kept = gc.get_freeze_count()
+    with built(options):
+        pass
+    assert gc.get_freeze_count() > 0.9 * kept
 
 
 GROWING = {"training_automations": {"PlanSchedule": {"changes": [{"step": 2, "batch_size": 15}]}}}

@@ -6,7 +6,7 @@ from typing import Any
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
 
-from trainauto.engine.value_copies import arrays_in, can_be_copied, copy_aside, copy_of, is_same, put_back
+from trainauto.engine.value_copies import arrays_in, can_be_copied, copy_aside, copy_of, is_same, put_back, versions_of
 
 Copies = dict[str, list[tuple[Any, Any]]]
 """Of each leaf, its tensors and arrays, each with a copy."""
@@ -33,7 +33,8 @@ class BatchCopies:
         self._kept: list[Any] = []
         self._first: Copies = {}  # as the step began
         self._copies: Copies = {}  # as the pass began
-        self._versions: dict[str, tuple[Tensor, int]] = {}
+        self._watched: dict[str, Tensor] = {}  # leaves that are not known to change
+        self._versions: list[int] = []  # of these, as the pass began
         self.has_learned = False
 
     def take(self, tensors: Mapping[str, Any], loaded: Mapping[str, Any]) -> None:
@@ -42,16 +43,20 @@ class BatchCopies:
         if self._begins:
             self.has_learned = False
         self._tensors = tensors
-        self._copies, self._versions = {}, {}
-        for name, leaf in tensors.items():
-            # Most leaves are tensors that never change: they are asked for their version, and nothing else.
-            is_fake = isinstance(leaf, FakeTensor)
+        self._copies = {}
+        # Most leaves are tensors that never change: they are asked for their version, and nothing else.
+        is_known = self._known.issuperset(tensors) and FakeTensor not in map(type, tensors.values())
+        asked = self._changing | self._moved if is_known else tensors.keys()
+        for name in filter(asked.__contains__, tensors):
+            leaf, is_fake = tensors[name], isinstance(tensors[name], FakeTensor)
             if self._begins and (name in self._moved or is_fake) and _is_elsewhere(leaf, loaded.get(name)):
                 self._copies[name] = [(leaf, loaded[name])]
             elif name in self._changing or not (name in self._known or is_fake):
                 self._copies[name] = self._copied(name, leaf, loaded.get(name) if self._begins else None)
-            if name not in self._changing and isinstance(leaf, Tensor) and not leaf.is_inference():
-                self._versions[name] = leaf, leaf._version
+        self._watched = {
+            name: leaf for name, leaf in tensors.items() if isinstance(leaf, Tensor) and name not in self._changing
+        }
+        self._versions = versions_of(self._watched.values())
         if self._begins and tensors:
             self._first, self._begins = self._copies, False
 
@@ -63,7 +68,7 @@ class BatchCopies:
             if name not in self._known
             and not all(is_same(value, copy) for value, copy in pairs if not isinstance(value, FakeTensor))
         ]
-        marked = [name for name, (leaf, version) in self._versions.items() if leaf._version != version]
+        marked = self._marked()
         self.has_learned |= not self._changing.issuperset([*changed, *marked])
         self._changing.update(changed, marked)
         return [name for name in marked if name not in self._copies]
@@ -83,10 +88,9 @@ class BatchCopies:
         Returns:
             Leaves that have changed, and that no copy holds.
         """
-        shared = [name for name, leaf in part.items() if leaf is self._tensors.get(name)]
-        _put_back(self._copies[name] for name in shared if name in self._copies)
-        watched = {name: self._versions[name] for name in shared if name in self._versions and name not in self._copies}
-        return [name for name, (leaf, version) in watched.items() if leaf._version != version]
+        shared = {name for name, leaf in part.items() if leaf is self._tensors.get(name)}
+        _put_back(pairs for name, pairs in self._copies.items() if name in shared)
+        return [name for name in self._marked() if name in shared and name not in self._copies]
 
     def learn(self) -> None:
         """All passes of a step have stayed: what has not changed by now is not copied any more."""
@@ -97,7 +101,15 @@ class BatchCopies:
         """Let go of the batch; copies of a first step stay until the next one: the meter reads that they are shared."""
         pairs = [pair for name, pairs in self._copies.items() if name not in self._changing for pair in pairs]
         self._kept = [copy for _, copy in pairs]
-        self._begins, self._tensors, self._first, self._copies, self._versions = True, {}, {}, {}, {}
+        self._begins, self._tensors, self._first, self._copies = True, {}, {}, {}
+        self._watched, self._versions = {}, []
+
+    def _marked(self) -> list[str]:
+        """Return the watched leaves that have another version than as the pass began."""
+        now = versions_of(self._watched.values())
+        if now == self._versions:
+            return []
+        return [name for name, old, new in zip(self._watched, self._versions, now, strict=True) if old != new]
 
     def _copied(self, name: str, leaf: Any, source: Any) -> list[tuple[Any, Any]]:
         if name not in self._known and _is_elsewhere(leaf, source) and is_same(leaf, source):  # pragma: no cuda

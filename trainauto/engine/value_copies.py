@@ -1,7 +1,7 @@
 """Values of tensors and arrays that other code may change: copies of them, comparing, putting back."""
 
 import mmap
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -48,6 +48,17 @@ def copy_aside(value: Any) -> Any:
     copy = torch.frombuffer(mmap.mmap(-1, value.nbytes), dtype=value.dtype, count=value.numel()).view(value.shape)
     copy.copy_(value.detach())
     return copy
+
+
+def versions_of(tensors: Collection[Tensor]) -> list[int]:
+    """Return how often each tensor has been changed in place, apart from ``.data``, NumPy and kernels.
+
+    Tensors of inference mode do not count: 0.
+    """
+    try:
+        return [tensor._version for tensor in tensors]
+    except RuntimeError:
+        return [0 if tensor.is_inference() else tensor._version for tensor in tensors]
 
 
 def is_same(value: Any, copy: Any) -> bool:

@@ -80,7 +80,7 @@ def plan_finetuning(
             (conversations_axis(options, settings),),
             chosen,
             (settings or {}).get("target_vram_usage"),
-            notes=(*notes_on(largest), *_note_on_format(options)),
+            notes=(*notes_on(largest), *note_on_format(options)),
             bounded_by=bounded_by,
             most_samples=most_of_a_pass(options, settings),
             largest_traced=LARGEST_TRACED,
@@ -168,7 +168,7 @@ def notes_on(largest: LargestConversation) -> tuple[str, ...]:
     )
 
 
-def _note_on_format(options: FinetuneOptions) -> tuple[str, ...]:
+def note_on_format(options: FinetuneOptions) -> tuple[str, ...]:
     """Say in which format weights are taken to be kept, where no option does and a card might do otherwise."""
     if options.device != "cpu" or options.model.dtype is not None:
         return ()

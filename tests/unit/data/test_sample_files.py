@@ -1,9 +1,9 @@
 """Lists of files by name and size, and how they differ."""
 
-import gc
 import json
 import time
 from pathlib import Path
+from statistics import median
 
 import pytest
 
@@ -63,17 +63,13 @@ def test_the_check_of_ten_thousand_images_takes_a_tenth_of_a_second(tmp_path: Pa
     run, dataset = RunDirectory(tmp_path), GTImageDataset(str(gt), scale=2)
     keep_sets(run, [dataset], 0)
     sides = dataset._listed_sides(str(gt))
-    gc.disable()
-    try:
-        taken_s = []
-        for _ in range(5):
-            start = time.process_time()
-            dataset._taken(sides, Kept(kept_files(run.samples)))
-            dataset.identity()
-            taken_s.append(time.process_time() - start)
-    finally:
-        gc.enable()
+    taken_s = []
+    for _ in range(5):
+        start = time.process_time()
+        dataset._taken(sides, Kept(kept_files(run.samples)))
+        dataset.identity()
+        taken_s.append(time.process_time() - start)
     assert dataset.changes == SetChanges()
-    assert min(taken_s) < 0.1
+    assert median(taken_s) < 0.1
     assert run.samples.stat().st_size < 300_000
     assert len(json.loads(run.samples.read_text())["train"]["names"]) == 10_000
