@@ -34,8 +34,10 @@ from trainauto.options import (
     text_options,
     training_options,
 )
+from trainauto.options.degradation_options import KERNEL_SIZES_NOT_USED, NOT_USED, KernelOptions
 from trainauto.options.load import load_options
 from trainauto.tasks.sr.data import DATASETS
+from trainauto.tasks.sr.degradations.presets import REAL_ESRGAN
 
 OPTIONS = Path(schema.__file__).parent
 MODULES = (schema, dataset_options, training_options, resource_options)
@@ -120,8 +122,17 @@ def test_every_key_is_read_by_a_run(
     for which, roots in (("train", (gt, lq)), ("val", (gt / "image_001.png", lq / "image_001.png"))):
         paired = {"type": "PairedImageDataset", "dataroot_gt": str(roots[0]), "dataroot_lq": str(roots[1])}
         in_samples["datasets"][which] |= paired
-    for number, options in enumerate((in_steps, in_samples)):
-        if number:
+    written = {key: list(value) if isinstance(value, tuple) else value for key, value in REAL_ESRGAN.items()}
+    written |= {f"resize_mode_prob{stage}": [1, 1, 1] for stage in ("", "2", "3")}
+    of_kernels = {key: written.pop(key) for key in [*written] if key in KernelOptions.model_fields}
+    late = {"weight_schedule": {"start_iter": 0, "ramp_iters": 2, "end_iter": 9}}
+    learning = {"total_iter": 1, "losses": [{"type": "l1loss", "target": "gt", **late}]}
+    codecs = {"codec_list": ["jpeg", "webp"], "codec_prob": [1, 1], "webp_range": [9, 90], "avif_range": [9, 90]}
+    degraded = tiny_options(gt, name="degraded", train=learning, lq_usm=True, **written, **codecs)
+    pairs = {"type": "RealESRGANPairedDataset", "dataroot_lq": str(lq), "dataroot_lq_prob": 0.5}
+    degraded["datasets"]["train"] |= pairs | of_kernels
+    for number, options in enumerate((in_steps, in_samples, degraded)):
+        if number == 1:
             weights = next((tmp_path / "experiments").glob("tiny/current/checkpoints/step_*"))
             options["path"] = {f"pretrain_network_{which}": str(weights / f"net_{which}.safetensors") for which in "gd"}
         loaded = load_options(write_options(tmp_path / f"{number}.yml", options))
@@ -131,7 +142,9 @@ def test_every_key_is_read_by_a_run(
     limit_and_sharding(loaded, Pair(), 1)
     parallel_of(loaded.options, Pair())
     every = {(section.__name__, key) for section in SECTIONS for key in section.model_fields}
-    assert every - read == {("Options", "task")}  # read before: it says which options these are
+    read_before = {("Options", key) for key in ("task", "high_order_degradation")}
+    not_used = {("Options", key) for key in NOT_USED} | {("TrainDataset", key) for key in KERNEL_SIZES_NOT_USED}
+    assert every - read == {*read_before, *not_used, ("Options", "second_blur_prob")}  # another name of blur_prob2
     assert len(every) > 50
 
 

@@ -15,6 +15,7 @@ from torch import nn
 
 from trainauto.automations.dynamic_batch_size import LQ_SIZE
 from trainauto.builders.components import build_component, locate_errors
+from trainauto.builders.degradations import degradation_arguments
 from trainauto.builders.discriminator import crop_is_judged_alone
 from trainauto.builders.kept_sets import KeptSets
 from trainauto.builders.losses import check_targets, targets
@@ -27,6 +28,7 @@ from trainauto.core.words import counted
 from trainauto.data import DatasetScan, DynamicDataLoader, DynamicDataset
 from trainauto.data.sample_files import Kept
 from trainauto.optim.precision import Precision
+from trainauto.options.degradation_options import KernelOptions
 from trainauto.options.load import LoadedOptions
 from trainauto.options.schema import Options, TrainDataset, ValDataset
 from trainauto.storage.run_directory import RunDirectory
@@ -59,6 +61,8 @@ def _dataset(
     filled_in["crops_larger"] = key != "train"
     if key == "train":
         filled_in["references"] = targets(loaded.options)
+    if "degradations" in parameters:
+        filled_in |= degradation_arguments(loaded)
     dataset: DynamicDataset = build_component(loaded, DATASETS, path, chosen.type, arguments, filled_in)()
     dataset.name = chosen.name  # whether it takes one or not: scans, curves and folders go by it
     return dataset
@@ -66,7 +70,7 @@ def _dataset(
 
 def _dataset_arguments(chosen: TrainDataset | ValDataset, parameters: Set[str]) -> dict[str, Any]:
     """Return what the dataset takes, and what the file sets for it: what of that it does not take is then refused."""
-    written = chosen.model_fields_set - NOT_OF_THE_DATASET
+    written = chosen.model_fields_set - NOT_OF_THE_DATASET - KernelOptions.model_fields.keys()
     names = [name for name in type(chosen).model_fields if name in parameters | written]
     return {name: value for name in names if (value := getattr(chosen, name)) is not None}
 

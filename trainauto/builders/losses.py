@@ -11,9 +11,10 @@ from trainauto.options.fields import Component
 from trainauto.options.load import LoadedOptions
 from trainauto.options.schema import Options
 from trainauto.options.source_locations import KeyPath
+from trainauto.options.training_options import LossTermOptions
 from trainauto.tasks.sr.losses import LOSSES, GANLoss
 from trainauto.tasks.sr.losses.left_out import near_perceptual, why_left_out
-from trainauto.tasks.sr.losses.term import GT
+from trainauto.tasks.sr.losses.term import GT, SHARP
 from trainauto.tasks.sr.models.sr_model import needs_average
 
 logger = logging.getLogger(__name__)
@@ -61,7 +62,20 @@ def targets(options: Options) -> tuple[str, ...]:
     counting = (
         chosen for chosen in options.train.losses if chosen.arguments.get("loss_weight") != 0 or _judges(chosen.type)
     )
-    return tuple(dict.fromkeys([GT, *(chosen.target for chosen in counting)]))
+    return tuple(dict.fromkeys([GT, *(target_of(options, chosen) for chosen in counting)]))
+
+
+def target_of(options: Options, chosen: LossTermOptions) -> str:
+    """Return the name of what a loss compares with: its own key decides, else BasicSR's keys at the top level."""
+    if "target" in chosen.model_fields_set:
+        return chosen.target
+    kind = LOSSES.get(chosen.type) if chosen.type in LOSSES else None
+    flag = options.l1_gt_usm
+    if kind is not None and issubclass(kind, GANLoss):
+        flag = options.gan_gt_usm
+    elif getattr(kind, "compares_features", False):
+        flag = options.percep_gt_usm
+    return SHARP if flag else GT
 
 
 def check_targets(loaded: LoadedOptions, found: Collection[str]) -> None:
@@ -76,7 +90,8 @@ def check_targets(loaded: LoadedOptions, found: Collection[str]) -> None:
     """
     options = loaded.options
     for missing in [name for name in targets(options) if name not in found]:
-        position = next(place for place, chosen in enumerate(options.train.losses) if chosen.target == missing)
+        wanted = [target_of(options, chosen) for chosen in options.train.losses]
+        position = wanted.index(missing)
         name, made_by = options.train.losses[position].type, options.datasets.train.type
         with locate_errors(loaded, ("train", "losses", position, "target")):
             message = f"loss '{name}' compares with {missing}, which a {made_by} does not make"

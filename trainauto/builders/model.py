@@ -14,7 +14,7 @@ from torch.optim import Optimizer
 from trainauto.archs import ARCHS, is_discriminator
 from trainauto.builders.components import build_component, locate_errors
 from trainauto.builders.discriminator import discriminator_options
-from trainauto.builders.losses import build_losses, labels
+from trainauto.builders.losses import build_losses, labels, target_of
 from trainauto.builders.pretrained import load_start
 from trainauto.builders.schedules import build_shape
 from trainauto.core.errors import InputError, Problem
@@ -41,7 +41,7 @@ logger = logging.getLogger(__name__)
 
 COMPILER = "torch._dynamo"
 
-IMAGE_SETS = frozenset({"gtimagedataset", "pairedimagedataset"})
+IMAGE_SETS = frozenset({"gtimagedataset", "pairedimagedataset", "realesrgandataset", "realesrganpaireddataset"})
 IMAGE_CHANNELS = (1, 3)
 """What images of these sets are read as."""
 
@@ -264,8 +264,9 @@ def _terms_of(loaded: LoadedOptions, model_class: Callable[..., Any], names: Map
     terms = {}
     for position, name in names.items():
         chosen = loaded.options.train.losses[position]
-        schedule = chosen.weight_schedule
-        term = LossTerm.of(chosen.target, schedule.model_dump() if schedule is not None else None)
+        term, schedule = LossTerm(target_of(loaded.options, chosen)), chosen.weight_schedule
+        if schedule is not None:
+            term = LossTerm(term.target, True, schedule.start_iter, schedule.ramp_iters, schedule.end_iter)
         if term == WHOLE:
             continue
         if "terms" not in inspect.signature(model_class).parameters:

@@ -4,6 +4,12 @@ from collections.abc import Iterator
 
 from trainauto.core.words import counted
 from trainauto.options.checks import CombinationChecks, names_differ, warmup_ends
+from trainauto.options.degradation_checks import (
+    KEYS,
+    degradations_are_made,
+    one_way_of_sharpening,
+    weights_fit_their_lists,
+)
 from trainauto.options.schema import Datasets, Options, TrainDataset, ValDataset
 from trainauto.options.source_locations import KeyPath
 from trainauto.options.validation_errors import Finding
@@ -93,10 +99,10 @@ def roots_fit_type(options: Options) -> Iterator[Finding]:
     """Paired sets need both roots, GT sets only one, and roots name something."""
     for path, dataset in image_sets(options.datasets):
         kind = dataset.type.lower()
-        if kind == "pairedimagedataset" and dataset.dataroot_lq is None:
+        if kind in ("pairedimagedataset", "realesrganpaireddataset") and dataset.dataroot_lq is None:
             advice = "Add dataroot_lq, or write type: GTImageDataset to make lq images from gt."
             yield Finding(path, f"{dataset.type} needs dataroot_lq", advice, at_key=True)
-        if kind == "gtimagedataset" and dataset.dataroot_lq is not None:
+        if kind in ("gtimagedataset", "realesrgandataset") and dataset.dataroot_lq is not None:
             advice = "Remove dataroot_lq, or write type: PairedImageDataset."
             message = f"{dataset.type} makes lq images itself and takes no dataroot_lq"
             yield Finding((*path, "dataroot_lq"), message, advice, at_key=True)
@@ -183,3 +189,7 @@ def keys_only_inside_pickles(options: Options) -> Iterator[Finding]:
         if weights and key and weights.lower().endswith(".safetensors"):
             message = f"param_key_{which} chooses inside a .pth, and the weights are a .safetensors"
             yield Finding(("path", f"param_key_{which}"), message, f"Remove param_key_{which}.", at_key=True)
+
+
+for _check in (degradations_are_made, weights_fit_their_lists, one_way_of_sharpening):
+    _reads("datasets", *KEYS)(_check)

@@ -2,15 +2,17 @@
 
 from pydantic import BaseModel, ConfigDict
 
+from trainauto.options.degradation_options import KernelOptions, Probability
 from trainauto.options.fields import FolderName, NonNegativeInt, PositiveInt, Roots, Section, option
 
 
-class TrainDataset(Section):
+class TrainDataset(KernelOptions):
     """Where training samples come from and how many are drawn."""
 
     type: str = option(
         "PairedImageDataset",
-        "PairedImageDataset (gt + lq folders) or GTImageDataset (lq is made from gt by antialiased bicubic).",
+        "PairedImageDataset (gt + lq folders), GTImageDataset (lq is made from gt by antialiased bicubic), "
+        "RealESRGANDataset (lq is made from gt by random degradations) or RealESRGANPairedDataset (either, at random).",
     )
     name: str = option("train", "Name of the set in messages.")
     dataroot_gt: Roots = option(
@@ -20,6 +22,11 @@ class TrainDataset(Section):
     )
     dataroot_lq: Roots | None = option(
         None, "Folder(s) of low-quality images, paired with dataroot_gt by relative path without the extension."
+    )
+    dataroot_lq_prob: Probability | None = option(
+        None,
+        "How often a sample of a RealESRGANPairedDataset is a pair of files; otherwise its lq is made from gt.",
+        reason="null: always a pair",
     )
     lq_size: PositiveInt = option(
         64, "Side of a training crop of the low-quality image.", unit="px", reason="fits 12 GB for most networks at x4"

@@ -7,6 +7,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from trainauto.options.component_schemas import Components, arguments_schema, schema_of
+from trainauto.options.degradation_options import DegradationOptions, KernelOptions
 from trainauto.options.finetune_options import FinetuneOptions
 from trainauto.options.lookup import sections
 from trainauto.options.multitask_options import MultitaskOptions
@@ -30,6 +31,12 @@ KINDS = {
     "automation": ("Automations", "keys of training_automations"),
 }
 """Heading of each kind of component, and where its components are named."""
+
+
+DEGRADATIONS = (DegradationOptions, KernelOptions)
+"""What of a section has a table of its own."""
+
+_NOTES = {"unit": "unit", "description": "what it is", "reason": "why this default"}
 
 
 MULTITASK_KINDS = {
@@ -121,6 +128,9 @@ def _option_tables(model: type[BaseModel], without: str = "") -> Iterator[str]:
             continue
         schema = schema_of(section)
         schema["properties"].pop(without, None)
+        for shared in section.__bases__:
+            for key in shared.model_fields if shared in DEGRADATIONS else ():
+                del schema["properties"][key]
         yield f"## {f'`{dotted(path)}`' if path else 'Top level'}"
         yield ""
         yield _one_line(schema.get("description", ""))
@@ -134,7 +144,14 @@ def _option_tables(model: type[BaseModel], without: str = "") -> Iterator[str]:
             else:
                 yield "The section may stand under `train` instead, and names may be in snake_case (`plan_schedule`)."
             yield ""
-        yield from _table(schema, {"unit": "unit", "description": "what it is", "reason": "why this default"})
+        yield from _table(schema, _NOTES)
+        for shared in section.__bases__:
+            if shared in DEGRADATIONS:
+                yield f"### Degradations: more keys of {f'`{dotted(path)}`' if path else 'the top level'}"
+                yield ""
+                yield _one_line(shared.__doc__ or "")
+                yield ""
+                yield from _table(schema_of(shared), _NOTES)
 
 
 def _test_tables() -> Iterator[str]:
@@ -182,13 +199,12 @@ def _component_tables(components: Components, kinds: Mapping[str, tuple[str, str
 def _keys_of_terms() -> Iterator[str]:
     yield "Beside its arguments, each takes:"
     yield ""
-    notes = {"unit": "unit", "description": "what it is", "reason": "why this default"}
     schema = schema_of(LossTermOptions)
     schema["properties"].pop("type")
-    yield from _table(schema, notes)
+    yield from _table(schema, _NOTES)
     yield f"Keys of `weight_schedule`. {_one_line(WeightSchedule.__doc__ or '')}"
     yield ""
-    yield from _table(schema_of(WeightSchedule), notes)
+    yield from _table(schema_of(WeightSchedule), _NOTES)
 
 
 def _as_another(described: str, schema: Mapping[str, Any], of_described: Mapping[str, Any]) -> str:

@@ -11,6 +11,7 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, Field
 
 from trainauto.options.dataset_options import Datasets, TrainDataset, ValDataset
+from trainauto.options.degradation_options import DegradationOptions
 from trainauto.options.fields import (
     Component,
     FolderName,
@@ -83,7 +84,7 @@ class LoggerOptions(RunLogger):
     )
 
 
-class Options(RunOptions):
+class Options(DegradationOptions, RunOptions):
     """One training run of super-resolution."""
 
     task: Literal["super_resolution"] = Field(

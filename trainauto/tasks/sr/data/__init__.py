@@ -1,6 +1,7 @@
 """Sets of images, and crops of them as training samples."""
 
 from trainauto.data.registry import DATASETS
+from trainauto.tasks.sr.data.degraded_dataset import RealESRGANDataset, RealESRGANPairedDataset
 from trainauto.tasks.sr.data.image_dataset import GTImageDataset, PairedImageDataset
 
-__all__ = ["DATASETS", "GTImageDataset", "PairedImageDataset"]
+__all__ = ["DATASETS", "GTImageDataset", "PairedImageDataset", "RealESRGANDataset", "RealESRGANPairedDataset"]

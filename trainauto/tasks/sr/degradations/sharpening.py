@@ -1,5 +1,7 @@
 """Unsharp masking, and thicker lines."""
 
+from dataclasses import dataclass
+
 import cv2
 import numpy as np
 
@@ -7,6 +9,22 @@ from trainauto.tasks.sr.degradations.image import Image, with_channels
 
 TARGET_RADIUS_PX = 50
 """Of BasicSR, for what networks learn to make."""
+
+
+@dataclass(frozen=True)
+class Sharpening:
+    """What is sharpened before an image is degraded.
+
+    Attributes:
+        degraded: low-quality images are made of the sharpened image, as BasicSR does.
+        target: the sharpened image is what networks learn to make.
+        radii_px: low-quality images are made of an image that is sharpened by a radius of this range, as in
+            traiNNer-redux; ``None`` where they are not.
+    """
+
+    degraded: bool = False
+    target: bool = False
+    radii_px: tuple[int, int] | None = None
 
 
 def sharpened(image: Image, radius_px: int = TARGET_RADIUS_PX, weight: float = 0.5, threshold: float = 10) -> Image:

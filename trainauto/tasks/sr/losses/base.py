@@ -39,6 +39,7 @@ class WeightedLoss(nn.Module):
         smallest_px: side that images need. The border of smaller ones is continued to the right and downwards: a run's
             first step is on the smallest crop there is, which may be one pixel.
         needs_average: whether it also compares with what the averaged network makes, a third argument.
+        compares_features: whether it compares features of another network, about which BasicSR's percep_gt_usm is.
 
     Args:
         loss_weight: factor of this term in the sum that is minimised.
@@ -51,6 +52,7 @@ class WeightedLoss(nn.Module):
     couples_samples: bool = False
     half_precision: bool = False
     needs_average: bool = False
+    compares_features: bool = False
     smallest_px: int = 1
 
     def __init__(self, loss_weight: float = 1.0, reduction: Literal["mean"] = "mean") -> None:

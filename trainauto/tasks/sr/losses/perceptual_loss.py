@@ -38,6 +38,8 @@ class PerceptualLoss(WeightedLoss):
 
     half_precision = False
 
+    compares_features = True
+
     def __init__(
         self,
         loss_weight: float = 1.0,
@@ -94,6 +96,8 @@ class VGGPerceptualLoss(WeightedLoss):
         InputError: the weights are not there, or are another network's.
         ValueError: another tower or criterion, a layer that the tower does not have, or both weights are 0.
     """
+
+    compares_features = True
 
     def __init__(
         self,

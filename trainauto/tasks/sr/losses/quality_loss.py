@@ -25,6 +25,8 @@ class DISTSLoss(WeightedLoss):
         InputError: VGG16's weights, or the package DISTS-pytorch, are not there.
     """
 
+    compares_features = True
+
     def __init__(
         self,
         loss_weight: float = 1.0,
@@ -58,6 +60,8 @@ class LPIPSLoss(WeightedLoss):
         InputError: the tower's weights, or the package lpips, are not there.
         ValueError: another tower.
     """
+
+    compares_features = True
 
     def __init__(self, loss_weight: float = 1.0, net: Net = "vgg", weights: str | None = None) -> None:
         super().__init__(loss_weight)

@@ -1,11 +1,11 @@
 """How a loss takes part in a step: what it compares with, and from which step to which it counts."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 GT = "gt"
 """Name of the reference in a batch, as the set's files hold it."""
+SHARP = "gt_usm"
+"""Name of its sharpened version, where the set makes one."""
 
 
 @dataclass(frozen=True)
@@ -25,11 +25,6 @@ class LossTerm:
     start_iter: int = 0
     ramp_iters: int = 0
     end_iter: int | None = None
-
-    @classmethod
-    def of(cls, target: str, schedule: Mapping[str, Any] | None) -> "LossTerm":
-        """Return that of an option file."""
-        return cls(target, is_scheduled=schedule is not None, **(schedule or {}))
 
     def share(self, step: int | None) -> float:
         """Return the share of its weight in a step, 0 to 1.

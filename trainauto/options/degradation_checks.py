@@ -1,0 +1,59 @@
+"""Degradations that are fine key by key and impossible together."""
+
+from collections.abc import Iterator
+
+from trainauto.options.degradation_options import WEIGHTED, DegradationOptions, KernelOptions
+from trainauto.options.schema import Options
+from trainauto.options.source_locations import KeyPath
+from trainauto.options.validation_errors import Finding
+
+PIPELINES = ("realesrgandataset", "realesrganpaireddataset")
+FILES_ALONE = ("gtimagedataset", "pairedimagedataset")
+KEYS = tuple(DegradationOptions.model_fields)
+
+
+def written_keys(options: Options) -> Iterator[KeyPath]:
+    """Yield the paths of the keys about degradations that the file writes."""
+    yield from ((key,) for key in KEYS if key in options.model_fields_set)
+    if "train" in options.datasets.model_fields_set:
+        train = options.datasets.train
+        yield from (("datasets", "train", key) for key in KernelOptions.model_fields if key in train.model_fields_set)
+
+
+def degradations_are_made(options: Options) -> Iterator[Finding]:
+    """Keys about degradations mean nothing to sets that read or shrink images alone."""
+    if "train" not in options.datasets.model_fields_set:
+        return
+    train = options.datasets.train
+    if train.type.lower() in FILES_ALONE:
+        for path in written_keys(options):
+            message = f"{path[-1]} is about low-quality images that are made at random, and {train.type} makes none"
+            yield Finding(path, message, "Write type: RealESRGANDataset in datasets.train, or remove it.", at_key=True)
+            return  # one is enough: the others follow from the same type
+    if train.type.lower() in PIPELINES and not options.high_order_degradation:
+        message = f"without high_order_degradation a {train.type} would make no low-quality images"
+        yield Finding(("high_order_degradation",), message, "Write true, or type: GTImageDataset.")
+
+
+def weights_fit_their_lists(options: Options) -> Iterator[Finding]:
+    """Each weight belongs to one entry of a list."""
+    sections = [((), options)]
+    if "train" in options.datasets.model_fields_set:
+        sections.append((("datasets", "train"), options.datasets.train))  # type: ignore[arg-type]
+    for base, section in sections:
+        for key, of in WEIGHTED.items():
+            weights, names = getattr(section, key, None), getattr(section, of, None)
+            if weights is not None and names is not None and len(weights) != len(names):
+                message = f"{key} has {len(weights)} weights, and {of} has {len(names)} entries"
+                yield Finding((*base, key), message, "Write one weight for each entry.")
+
+
+def one_way_of_sharpening(options: Options) -> Iterator[Finding]:
+    """lq_usm sharpens what is degraded and leaves targets alone; the other keys decide about both."""
+    others = [key for key in ("gt_usm", "l1_gt_usm", "percep_gt_usm", "gan_gt_usm") if getattr(options, key)]
+    if options.lq_usm and others:
+        message = f"lq_usm is traiNNer-redux's sharpening of what is degraded, and {others[0]} BasicSR's"
+        yield Finding(("lq_usm",), message, "Remove one of them.", at_key=True)
+    if options.second_blur_prob is not None and options.blur_prob2 is not None:
+        message = "second_blur_prob and blur_prob2 are two names of one thing"
+        yield Finding(("second_blur_prob",), message, "Remove one.", at_key=True)

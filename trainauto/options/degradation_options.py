@@ -1,0 +1,165 @@
+"""Options of low-quality images that are made while a run trains, under the keys of BasicSR and traiNNer-redux."""
+
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, Field
+
+from trainauto.options.fields import NonNegativeInt, PositiveInt, Section, option
+
+KernelKind = Literal["iso", "aniso", "generalized_iso", "generalized_aniso", "plateau_iso", "plateau_aniso"]
+ResizeMode = Literal["area", "bilinear", "bicubic", "nearest-exact", "lanczos", "bilinear-aliased", "bicubic-aliased"]
+Codec = Literal["jpeg", "webp", "avif"]
+PresetName = Literal["real-esrgan", "mild", "old-jpeg"]
+
+Probability = Annotated[float, Field(ge=0.0, le=1.0)]
+Weight = Annotated[float, Field(ge=0.0)]
+
+
+def _ordered(bounds: list[float]) -> list[float]:
+    if bounds[0] > bounds[1]:
+        raise ValueError(f"the range is turned round: [{bounds[1]:g}, {bounds[0]:g}]")
+    return bounds
+
+
+def _around_one(bounds: list[float]) -> list[float]:
+    if not bounds[0] <= 1 <= bounds[1]:
+        raise ValueError(f"1 must lie in the range, and [{bounds[0]:g}, {bounds[1]:g}] leaves it out")
+    return bounds
+
+
+def _odd(bounds: list[int]) -> list[int]:
+    if even := [bound for bound in bounds if not bound % 2]:
+        raise ValueError(f"sides of kernels are odd, and {even[0]} is even: write {even[0] - 1} or {even[0] + 1}")
+    return bounds
+
+
+def _some(weights: list[float]) -> list[float]:
+    if not any(weights):
+        raise ValueError("all weights are 0")
+    return weights
+
+
+_PAIR = Field(min_length=2, max_length=2)
+Range = Annotated[list[Weight], _PAIR, AfterValidator(_ordered)]
+Factors = Annotated[list[Annotated[float, Field(gt=0.0)]], _PAIR, AfterValidator(_ordered), AfterValidator(_around_one)]
+Shapes = Annotated[list[Annotated[float, Field(gt=0.0)]], _PAIR, AfterValidator(_ordered), AfterValidator(_around_one)]
+Sigmas = Annotated[list[Annotated[float, Field(gt=0.0)]], _PAIR, AfterValidator(_ordered)]
+Sides = Annotated[list[Annotated[int, Field(ge=3)]], _PAIR, AfterValidator(_ordered), AfterValidator(_odd)]
+Qualities = Annotated[list[Annotated[int, Field(ge=1, le=100)]], _PAIR, AfterValidator(_ordered)]
+Radii = Annotated[list[PositiveInt], _PAIR, AfterValidator(_ordered)]
+Directions = Annotated[list[Weight], Field(min_length=3, max_length=3), AfterValidator(_some)]
+Weights = Annotated[list[Weight], Field(min_length=1), AfterValidator(_some)]
+
+_PRESET = "null: the preset's"
+
+
+class DegradationOptions(Section):
+    """How a RealESRGANDataset makes low-quality images; keys of the second stage end in 2."""
+
+    degradation_preset: PresetName = option(
+        "real-esrgan",
+        "What the keys below are where the file leaves them out: real-esrgan (BasicSR's ranges), mild (light resizing "
+        "and JPEG, traiNNer-redux's templates) or old-jpeg (pictures that were compressed hard, twice).",
+    )
+    high_order_degradation: bool = option(
+        True, "Read for traiNNer-redux's files: there is one pipeline, of two stages."
+    )
+    high_order_degradations_debug: bool = option(
+        False, "Read and not used: `python -m trainauto degrade` shows what is drawn."
+    )
+    high_order_degradations_debug_limit: NonNegativeInt = option(100, "Read and not used, as the key above.")
+    gt_usm: bool = option(
+        False, "Sharpen the high-quality image: low-quality images are made of the sharpened one, and it is the target."
+    )
+    l1_gt_usm: bool | None = option(
+        None,
+        "Sharpen the target of losses that compare pixels. Where one of these three keys is written, low-quality "
+        "images are made of the sharpened image, as in BasicSR.",
+        reason="null: no sharpening",
+    )
+    percep_gt_usm: bool | None = option(None, "The same of losses that compare features.", reason="null: none")
+    gan_gt_usm: bool | None = option(None, "The same of what the discriminator takes for real.", reason="null: none")
+    lq_usm: bool = option(False, "Make low-quality images of the sharpened image, and compare with the image as it is.")
+    lq_usm_radius_range: Radii = option([1, 25], "Radius of lq_usm's Gaussian; an even one is made odd.", unit="px")
+    thicklines_prob: Probability = option(0.0, "How often dark lines are made thicker first.")
+    blur_prob: Probability | None = option(None, "How often an image is blurred.", reason=_PRESET)
+    resize_prob: Directions | None = option(
+        None, "Weights of enlarging, shrinking and keeping the size.", reason=_PRESET
+    )
+    resize_mode_list: list[ResizeMode] | None = option(
+        None,
+        "Modes of resizing. bilinear and bicubic are antialiased, as in traiNNer-redux, and BasicSR's with -aliased.",
+        reason=_PRESET,
+    )
+    resize_mode_prob: Weights | None = option(None, "Their weights.", reason="null: all alike")
+    resize_range: Factors | None = option(None, "Smallest and largest factor.", unit="times", reason=_PRESET)
+    gaussian_noise_prob: Probability | None = option(
+        None, "How often noise is Gaussian; otherwise it is Poisson noise, also at 0.", reason=_PRESET
+    )
+    noise_range: Range | None = option(None, "Deviation of Gaussian noise; 0 adds none.", unit="1/255", reason=_PRESET)
+    poisson_scale_range: Range | None = option(None, "Factor of Poisson noise; 0 adds none.", reason=_PRESET)
+    gray_noise_prob: Probability | None = option(None, "How often noise is the same in all channels.", reason=_PRESET)
+    jpeg_prob: Probability | None = option(None, "How often an image is compressed.", reason=_PRESET)
+    jpeg_range: Qualities | None = option(None, "Lowest and highest quality, in whole numbers.", reason=_PRESET)
+    codec_list: list[Codec] = option(["jpeg"], "What compresses, in both stages.", reason="as in Real-ESRGAN")
+    codec_prob: Weights | None = option(None, "Weights of codec_list.", reason="null: all alike")
+    webp_range: Qualities | None = option(None, "As jpeg_range, of WebP in both stages.", reason="null: jpeg_range")
+    avif_range: Qualities | None = option(None, "As jpeg_range, of AVIF in both stages.", reason="null: jpeg_range")
+    second_blur_prob: Probability | None = option(None, "As blur_prob; BasicSR's name.", reason=_PRESET)
+    blur_prob2: Probability | None = option(None, "As blur_prob; traiNNer-redux's name.", reason=_PRESET)
+    resize_prob2: Directions | None = option(None, "As resize_prob.", reason=_PRESET)
+    resize_mode_list2: list[ResizeMode] | None = option(None, "As resize_mode_list.", reason=_PRESET)
+    resize_mode_prob2: Weights | None = option(None, "As resize_mode_prob.", reason="null: all alike")
+    resize_range2: Factors | None = option(
+        None, "As resize_range, of the size of the low-quality image.", unit="times", reason=_PRESET
+    )
+    gaussian_noise_prob2: Probability | None = option(None, "As gaussian_noise_prob.", reason=_PRESET)
+    noise_range2: Range | None = option(None, "As noise_range.", unit="1/255", reason=_PRESET)
+    poisson_scale_range2: Range | None = option(None, "As poisson_scale_range.", reason=_PRESET)
+    gray_noise_prob2: Probability | None = option(None, "As gray_noise_prob.", reason=_PRESET)
+    jpeg_prob2: Probability | None = option(None, "As jpeg_prob.", reason=_PRESET)
+    jpeg_range2: Qualities | None = option(None, "As jpeg_range.", reason=_PRESET)
+    resize_mode_list3: list[ResizeMode] | None = option(None, "The same of the last resizing.", reason=_PRESET)
+    resize_mode_prob3: Weights | None = option(None, "As resize_mode_prob.", reason="null: all alike")
+    queue_size: NonNegativeInt = option(
+        180, "Read and not used: every sample is degraded by itself, so that no queue has to mix batches."
+    )
+
+
+class KernelOptions(Section):
+    """Kernels of blurs, in the section of the training set as in BasicSR; those of the second stage end in 2."""
+
+    blur_kernel_size: PositiveInt = option(21, "Read and not used: kernels are as large as they are drawn.", unit="px")
+    kernel_list: list[KernelKind] | None = option(None, "Kinds of kernels.", reason=_PRESET)
+    kernel_prob: Weights | None = option(None, "Their weights.", reason="null: the preset's, or all alike")
+    kernel_range: Sides | None = option(None, "Smallest and largest side, both odd.", unit="px", reason=_PRESET)
+    sinc_prob: Probability | None = option(None, "How often the kernel is a sinc filter instead.", reason=_PRESET)
+    blur_sigma: Sigmas | None = option(None, "Deviations of the kernels.", unit="px", reason=_PRESET)
+    betag_range: Shapes | None = option(None, "Shapes of generalized kernels; 1 is Gaussian.", reason=_PRESET)
+    betap_range: Shapes | None = option(None, "Shapes of plateau kernels.", reason=_PRESET)
+    blur_kernel_size2: PositiveInt = option(21, "Read and not used, as blur_kernel_size.", unit="px")
+    kernel_list2: list[KernelKind] | None = option(None, "As kernel_list.", reason=_PRESET)
+    kernel_prob2: Weights | None = option(None, "As kernel_prob.", reason="null: the preset's, or all alike")
+    kernel_range2: Sides | None = option(None, "As kernel_range.", unit="px", reason=_PRESET)
+    sinc_prob2: Probability | None = option(None, "As sinc_prob.", reason=_PRESET)
+    blur_sigma2: Sigmas | None = option(None, "As blur_sigma.", unit="px", reason=_PRESET)
+    betag_range2: Shapes | None = option(None, "As betag_range.", reason=_PRESET)
+    betap_range2: Shapes | None = option(None, "As betap_range.", reason=_PRESET)
+    final_sinc_prob: Probability | None = option(
+        None, "How often a sinc filter comes with the last resizing.", reason=_PRESET
+    )
+    final_kernel_range: Sides | None = option(None, "Sides of that filter.", unit="px", reason=_PRESET)
+
+
+WEIGHTED = {
+    "kernel_prob": "kernel_list",
+    "kernel_prob2": "kernel_list2",
+    "resize_mode_prob": "resize_mode_list",
+    "resize_mode_prob2": "resize_mode_list2",
+    "resize_mode_prob3": "resize_mode_list3",
+    "codec_prob": "codec_list",
+}
+"""Keys of weights, and what they weigh."""
+
+NOT_USED = ("queue_size", "high_order_degradations_debug", "high_order_degradations_debug_limit")
+KERNEL_SIZES_NOT_USED = ("blur_kernel_size", "blur_kernel_size2")
