@@ -8,12 +8,13 @@ from trainauto.automations.registry import AUTOMATIONS
 from trainauto.automations.usual_losses import UsualLosses
 from trainauto.core.automation import Automation
 from trainauto.core.decisions import GiveUp, GoBack, RunFacts
+from trainauto.core.objectives import WEIGHT
 from trainauto.core.records import StepRecord
 from trainauto.core.words import counted
 
 RATE_LEAP = 3.0
-"""A learning rate that is more than so many times that of the step before is a schedule that starts again: the loss
-may leap with it."""
+"""A learning rate, or the weight of a loss, that is more than so many times that of the step before: the loss may leap
+with it."""
 
 IN_A_ROW = 3
 """Steps that must be far off, one after the other: a single one is a batch, and the next one shows what it did."""
@@ -125,7 +126,10 @@ class SpikeGuard(Automation):
 
     def _note_rates(self, record: StepRecord) -> None:
         """Where a schedule starts again at a high rate, losses may leap: nothing is compared with those of before."""
-        rates = dict(record.learning_rates)
+        rates = {
+            **record.learning_rates,
+            **{name: record.losses[name] for name in record.told if name.endswith(WEIGHT)},
+        }
         if any(rate > RATE_LEAP * self._rates.get(name, rate) for name, rate in rates.items()):
             self._usual, self._far = {}, []
         self._rates = rates

@@ -12,6 +12,9 @@ from torch.optim import Optimizer
 LossTerms = Mapping[str, Tensor]
 """Named scalars; the pass minimises their sum. Each is a mean over the samples of the micro-batch."""
 
+WEIGHT = "_weight"
+"""Ending of the name of a term without gradients that says what another one weighs in this step."""
+
 MicroBatch = dict[str, Tensor]
 """Some samples of a batch, on the device: the same names, a shorter first dimension."""
 

@@ -3,6 +3,7 @@
 import math
 import random
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -223,3 +224,14 @@ def test_what_explodes_before_anything_is_known_is_a_leap() -> None:
     assert isinstance((first_decision(made, late) or (0, None))[1], GoBack)
     small = [record(step, 1e-12 if step < 9 else 0.3) for step in range(1, 400)]
     assert first_decision(guard(), small) is None, "a loss that begins at nothing"
+
+
+@pytest.mark.parametrize(("told", "leaps"), [(True, False), (False, True)])
+def test_a_loss_that_begins_to_count_is_no_leap(told: bool, leaps: bool) -> None:
+    """What a scheduled loss weighs stands among the terms that are told."""
+    records = []
+    for one in noisy(400, lambda step: 1.0 if step <= 300 else 6.0, 0.05):
+        weight = {"gan_weight": 0.0 if one.step <= 300 else 0.1}
+        changes = {"losses": {**one.losses, **weight}, "told": ("gan_weight",)}
+        records.append(replace(one, **changes) if told else one)
+    assert (first_decision(guard(), records) is not None) == leaps

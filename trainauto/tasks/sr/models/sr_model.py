@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from trainauto.core.objectives import LossTerms, MicroBatch, Objective
+from trainauto.core.objectives import WEIGHT, LossTerms, MicroBatch, Objective
 from trainauto.models.base_model import BaseModel
 from trainauto.models.parallel import Parallel
 from trainauto.models.registry import MODELS
@@ -136,7 +136,7 @@ class SRModel(BaseModel):
             return terms
         share = self._shares[name]
         weight = torch.full((), share * getattr(loss, "loss_weight", 1.0), device=self.device)
-        return {**{key: share * term for key, term in terms.items()}, f"{name}_weight": weight}
+        return {**{key: share * term for key, term in terms.items()}, f"{name}{WEIGHT}": weight}
 
     @torch.no_grad()
     def _averaged(self, lq: Tensor) -> Tensor:
