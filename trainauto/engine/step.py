@@ -23,6 +23,7 @@ from trainauto.core.workload import weight_of
 from trainauto.distributed.communicator import ABORT, DOES_NOT_FIT, LOST, OK, SINGLE_PROCESS, Communicator
 from trainauto.engine.gradients import as_planned, compute_gradients, on_device
 from trainauto.engine.handed_on import say_differing
+from trainauto.engine.non_finite import terms_at_fault
 from trainauto.engine.optimizer_step import step_optimizer
 from trainauto.engine.run_errors import CannotRepeatError, GroupOutOfMemoryError, RankAbortedError
 from trainauto.engine.snapshot import StepSnapshot
@@ -190,8 +191,11 @@ class _Step:
         losses, norm = _read_and_clip(objective, gradients.terms, max_norm)
         minimised = {name: value for name, value in losses.items() if name not in gradients.told}
         if wrong := _what_is_not_finite(objective, minimised, norm, self._batch):
+            ends = not self._settings.leaves_out_non_finite
+            if ends and all(map(isfinite, minimised.values())):
+                wrong += self._by_which_terms(objective, gradients.split)
             message = f"{wrong}\n{_where(self._batch)}\n  {self._model.finite_numbers}"
-            if not self._settings.leaves_out_non_finite:
+            if ends:
                 raise NonFiniteError(message)
             logger.warning("this step leaves the weights alone: %s", message)
         self._losses |= losses
@@ -202,6 +206,14 @@ class _Step:
             self._leave_out(objective)
         elif not step_optimizer(objective, self._model.device, may_change_form=self._ranks.world_size == 1):
             self._skipped.append(objective.name)
+
+    def _by_which_terms(self, objective: Objective, ran: MicrobatchSplit) -> str:
+        """Say which terms a gradient that is not finite comes from; empty where that is not known."""
+        if self._tensors is None or not len(self._batch) or self._ranks.reduces_in_backward:
+            return ""
+        parameters = parameters_of(objective)
+        names = terms_at_fault(objective, parameters, self._tensors, self._batch, ran, self._snapshot)
+        return f", by loss term {', '.join(map(repr, names))}" if names else ""
 
     def finish(self) -> Stepped:
         """Move the averages; return what the step gave."""

@@ -57,6 +57,22 @@ def something_to_minimise(options: Options) -> Iterator[Finding]:
         yield Finding(("train", "losses", 0, "loss_weight"), message, "Write a weight above 0, or leave it out for 1.")
 
 
+@_reads("train")
+def something_counts_in_every_step(options: Options) -> Iterator[Finding]:
+    """Schedules of losses leave no step in which all of them weigh nothing."""
+    train = options.train
+    counting = [loss.weight_schedule for loss in train.losses if loss.arguments.get("loss_weight") != 0]
+    spans = [(one.start_iter + 1, one.end_iter) if one is not None else (1, None) for one in counting]
+    for step in sorted({1, *(end + 1 for _, end in spans if end is not None)}):
+        is_beyond = train.total_iter is not None and step > train.total_iter
+        if spans and not is_beyond and not any(begin <= step and (end is None or step <= end) for begin, end in spans):
+            position = next(place for place, loss in enumerate(train.losses) if loss.weight_schedule is not None)
+            message = f"nothing would be learned in step {step}: no loss counts there"
+            advice = "Have one loss count in each step of the run."
+            yield Finding(("train", "losses", position, "weight_schedule"), message, advice, at_key=True)
+            return
+
+
 @_reads("distributed", "memory", "use_amp", "amp_bf16", "use_channels_last", "use_compile", "model_type")
 def ranks_that_meet_in_the_backward_pass(options: Options) -> Iterator[Finding]:
     """Networks that are wrapped or sharded for it cannot be changed in other ways, and step together."""

@@ -5,14 +5,30 @@ from pathlib import Path
 
 import pytest
 
+from tests.integration.commands import plugins_forgotten
 from tests.seeded_towers import write_seeded_towers
-from tests.traced_networks import PLAN, write_traced_options
+from tests.traced_networks import PLAN, loaded, write_traced_options
 from trainauto.commands.plan_table import losses_text
 from trainauto.core.plan import Plan
 from trainauto.forecast.loss_bytes import LossBytes, bytes_by_loss
 from trainauto.forecast.traced_run import FakeRun
 from trainauto.memory.cost.memory_forecast import PlanBytes
+from trainauto.memory.tracing.trace import TraceError
 from trainauto.options.load import load_options
+
+UNTRACEABLE = """
+from trainauto.losses import LOSSES, WeightedLoss
+
+@LOSSES.register("reads_whole")
+class ReadsWhole(WeightedLoss):
+    def compute(self, prediction, target):
+        return (prediction - target).flatten()[: int((prediction > target).sum().item())].mean()
+
+@LOSSES.register("indexes")
+class Indexes(WeightedLoss):
+    def compute(self, prediction, target):
+        return (prediction - target)[prediction > target].mean()
+"""
 
 
 class InThisProcess:
@@ -58,6 +74,15 @@ def test_the_loss_of_a_discriminator_comes_with_the_discriminator(tmp_path: Path
     whole = FakeRun.of(load_options(file)).trace(PLAN).peak_bytes
     alone = write_traced_options(tmp_path, train={"losses": losses[:1]}, plugins=[])
     assert found.added["ganloss"] == whole - FakeRun.of(load_options(alone)).trace(PLAN).peak_bytes
+
+
+@pytest.mark.parametrize("kind", ["reads_whole", "indexes"])
+def test_a_loss_that_cannot_be_traced_is_named(tmp_path: Path, kind: str) -> None:
+    (tmp_path / "untraceable.py").write_text(UNTRACEABLE)
+    losses = [{"type": "l1loss"}, {"type": kind}, {"type": kind}]
+    file = write_traced_options(tmp_path, train={"losses": losses}, plugins=["untraceable"])
+    with plugins_forgotten(tmp_path), pytest.raises(TraceError, match=rf"untraceable.py:.*, in loss '{kind}'$"):
+        FakeRun.of(loaded(file)).trace(PLAN)
 
 
 def test_one_loss_is_not_traced_twice(tmp_path: Path) -> None:

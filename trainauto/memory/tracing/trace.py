@@ -166,7 +166,7 @@ def _follow(
             if (ends_early() if callable(ends_early) else ends_early) and live.is_unchanged():
                 break
     except Exception as error:
-        raise TraceError(_reason(error)) from error
+        raise TraceError(", ".join([_reason(error), *_notes_of(error)])) from error
     return _trace_of(live.log, live.hides_memory)
 
 
@@ -199,6 +199,11 @@ def _no_garbage() -> Iterator[None]:
     finally:
         if was_enabled:
             gc.enable()
+
+
+def _notes_of(error: Exception) -> list[str]:
+    """Return what a model has added to an error in one line, such as which of its losses it is of."""
+    return [note for note in getattr(error, "__notes__", ()) if "\n" not in note]
 
 
 def _reason(error: Exception) -> str:

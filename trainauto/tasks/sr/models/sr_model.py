@@ -1,6 +1,7 @@
 """Super-resolution with one network."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 
 import torch
@@ -117,7 +118,8 @@ class SRModel(BaseModel):
         terms: dict[str, Tensor] = {}
         for name, loss in self._losses.items():
             target = targets[self._term(name).target]
-            value = loss(output, target, averaged) if needs_average(loss) else loss(output, target)
+            with _named(name):
+                value = loss(output, target, averaged) if needs_average(loss) else loss(output, target)
             terms |= self._weighed(name, loss, value)
         return terms
 
@@ -162,6 +164,16 @@ class SRModel(BaseModel):
     @staticmethod
     def _bounded(image: Tensor) -> Tensor:
         return image.float().clamp_(0, 1)
+
+
+@contextmanager
+def _named(name: str) -> Iterator[None]:
+    """Have an error inside a loss say which loss it is: a file may have several of one class."""
+    try:
+        yield
+    except Exception as error:
+        error.add_note(f"in loss '{name}'")
+        raise
 
 
 def needs_average(loss: nn.Module) -> bool:

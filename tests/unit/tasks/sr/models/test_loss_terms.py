@@ -94,6 +94,9 @@ def test_the_first_step_takes_the_memory_of_any(tmp_path: Path) -> None:
         ({"target": "lq"}, "'gt_usm'"),
         ({"weight_schedule": {"start": 3}}, "start_iter"),
         ({"weight_schedule": {"start_iter": 9, "end_iter": 9}}, "cannot begin after step 9"),
+        ({"weight_schedule": {"start_iter": 1}, "alone": True}, "nothing would be learned in step 1"),
+        ({"weight_schedule": {"end_iter": 7}, "alone": True}, "nothing would be learned in step 8"),
+        ({"weight_schedule": {"end_iter": 12}, "alone": True}, ""),
         ({"target": "gt_usm"}, "compares with gt_usm, which a GTImageDataset does not make"),
         ({"target": "gt_usm", "loss_weight": 0}, ""),
     ],
@@ -101,7 +104,8 @@ def test_the_first_step_takes_the_memory_of_any(tmp_path: Path) -> None:
 def test_what_cannot_be_is_refused_before_the_run(
     tmp_path: Path, write_images: Callable[..., Path], term: dict[str, Any], said: str
 ) -> None:
-    options = tiny_options(tmp_path, train={"losses": [{"type": "l1loss"}, {"type": "mseloss", **term}]})
+    others = [] if term.pop("alone", False) else [{"type": "l1loss"}]
+    options = tiny_options(tmp_path, train={"losses": [*others, {"type": "mseloss", **term}]})
     write_images(Path(options["datasets"]["train"]["dataroot_gt"]).name, count=2)
 
     def build() -> None:
