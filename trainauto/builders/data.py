@@ -33,6 +33,7 @@ from trainauto.options.load import LoadedOptions
 from trainauto.options.schema import Options, TrainDataset, ValDataset
 from trainauto.storage.run_directory import RunDirectory
 from trainauto.tasks.sr.data import DATASETS
+from trainauto.tasks.sr.data.image_dataset import ImageDataset
 from trainauto.tasks.sr.models.run_validator import RunValidator
 from trainauto.tasks.sr.models.tiles import TiledEnlarger
 
@@ -64,6 +65,8 @@ def _dataset(
     if "degradations" in parameters:
         filled_in |= degradation_arguments(loaded)
     dataset: DynamicDataset = build_component(loaded, DATASETS, path, chosen.type, arguments, filled_in)()
+    if key == "train" and isinstance(dataset, ImageDataset):
+        dataset.keeps_decoded = True
     dataset.name = chosen.name  # whether it takes one or not: scans, curves and folders go by it
     return dataset
 

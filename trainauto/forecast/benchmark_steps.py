@@ -13,6 +13,7 @@ from trainauto.builders.losses import targets
 from trainauto.builders.model import build_model, build_network, channels_of, choose_precision
 from trainauto.core.batch import Batch
 from trainauto.core.errors import TrainautoError
+from trainauto.core.free_memory import free_memory_bytes
 from trainauto.core.plan import Plan
 from trainauto.core.words import counted
 from trainauto.engine.optimizer_state import make_optimizer_state
@@ -34,7 +35,6 @@ MEASURED_STEPS = 3
 LONG_STEP_S = 5.0
 SHARE_OF_FREE = 0.8
 """Of the memory that is free now: the rest is for whoever else runs here."""
-MEMORY_FACTS = Path("/proc/meminfo")
 
 
 class BenchmarkSteps:
@@ -151,11 +151,3 @@ class BenchmarkSteps:
         else:
             self._meter.set_budget(bound)
         return bound
-
-
-def free_memory_bytes() -> int | None:
-    """Return the memory that this machine can still give away; ``None`` where it does not say (not Linux)."""
-    if not MEMORY_FACTS.exists():
-        return None
-    lines = MEMORY_FACTS.read_text().splitlines()
-    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")), None)

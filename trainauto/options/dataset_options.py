@@ -56,7 +56,7 @@ class TrainDataset(KernelOptions):
     cache_dir: str | None = option(
         None,
         "Folder for a memory-mapped cache of decoded pixels, relative to the working directory; needs width * height * "
-        "channels bytes an image.",
+        "channels bytes an image. Without it, decoded pixels stay in memory where they fit a quarter of what is free.",
         reason="off: it costs disk",
     )
     decode_all: bool = option(

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from trainauto.core.errors import InputError, Problem
 from trainauto.core.plan import Plan
+from trainauto.core.units import size_text
 from trainauto.core.words import counted
 from trainauto.data.dynamic_dataset import DatasetScan, DynamicDataset, SampleKey, SmallRun
 from trainauto.data.registry import DATASETS
@@ -25,6 +26,7 @@ from trainauto.tasks.sr.data.kept_images import Files, files_taken, sample_files
 from trainauto.tasks.sr.data.pair_sizes import WrongPair, problems_of, say_cropped
 from trainauto.tasks.sr.data.pairing import AS_NAMED, pair_images
 from trainauto.tasks.sr.data.pixel_cache import PixelCache
+from trainauto.tasks.sr.data.shared_pixels import SharedPixels, bytes_of, room_bytes
 
 SHOWN_PROBLEMS = 10
 
@@ -37,6 +39,10 @@ class ImageDataset(DynamicDataset):
     """Square crops of images, flipped and turned at random.
 
     An image smaller than the crop is mirrored at its lower and right edge until the crop fits.
+
+    Attributes:
+        keeps_decoded: whether :meth:`scan` makes room for the decoded pixels of all images, where there is no
+            ``cache_dir`` and they fit a share of the free memory.
 
     Args:
         dataroot_gt: folders or files of high-quality images, see :func:`~.image_files.list_images`.
@@ -51,6 +57,7 @@ class ImageDataset(DynamicDataset):
     """
 
     small_run = SmallRun("compact", Plan.of(lq_size=32, batch_size=4))
+    keeps_decoded = False
 
     def __init__(
         self,
@@ -78,7 +85,8 @@ class ImageDataset(DynamicDataset):
         self._decode_all = decode_all
         self._deep: list[tuple[str, int]] = []
         self._cropped: list[WrongPair] = []
-        self._cache = PixelCache(cache_dir, channels) if cache_dir else None
+        self._cache: PixelCache | SharedPixels | None = PixelCache(cache_dir, channels) if cache_dir else None
+        self._sizes_px: dict[str, tuple[int, int]] = {}
 
     def _listed_sides(self, dataroot_gt: str | Sequence[str]) -> list[list[ImageFile]]:
         """Return the high-quality images; and the low-quality ones, where the set has such files."""
@@ -130,8 +138,10 @@ class ImageDataset(DynamicDataset):
         self.largest_sample = max(range(len(sizes)), key=lambda index: sizes[index][0] * sizes[index][1])
         self.digest = hashlib.sha256(repr(list(zip(self._names, sizes, strict=True))).encode()).hexdigest()
         whole_bytes = sum(height * width for height, width in sizes) * self.scale**2 * self.channels
-        if self._cache:
+        if isinstance(self._cache, PixelCache):
             self._cache.check_room(self._decoded_files(sizes), set_name=self.name)
+        elif self.keeps_decoded and self._cache is None:
+            self._keep_decoded()
         return DatasetScan(len(self), sides[smallest], self.sample_name(smallest), whole_bytes)
 
     @abstractmethod
@@ -153,7 +163,21 @@ class ImageDataset(DynamicDataset):
             raise InputError(Problem(what, advice="Save it with 8 or 16 bits."))
         if header.bits > TRAINED_BITS:
             self._deep.append((file.path, header.bits))
+        self._sizes_px[file.path] = header.height_px, header.width_px
         return header.height_px, header.width_px
+
+    def _keep_decoded(self) -> None:
+        needed, room = bytes_of(self._sizes_px, self.channels), room_bytes()
+        if needed <= room:
+            self._cache = SharedPixels(self._sizes_px, self.channels)
+        else:
+            logger.info(
+                "dataset '%s': decoded pixels take %s, more than %s (a quarter of the free memory): every crop decodes "
+                "its file. `cache_dir: FOLDER` in this set keeps decoded pixels on disk",
+                self.name,
+                size_text(needed),
+                size_text(room),
+            )
 
     def _say_deep(self) -> None:
         folders: dict[str, list[str]] = {}
@@ -177,7 +201,7 @@ class ImageDataset(DynamicDataset):
         ]
 
     def _read(self, file: ImageFile) -> Pixels:
-        return self._cache.read(file.path) if self._cache else read_image(file.path, self.channels)
+        return self._cache.read(file.path) if self._cache is not None else read_image(file.path, self.channels)
 
     def _sample(self, lq: Pixels, gt: Pixels, seed: int) -> dict[str, Tensor]:
         turned = [flipped(pixels, seed, use_hflip=self._use_hflip, use_rot=self._use_rot) for pixels in (lq, gt)]

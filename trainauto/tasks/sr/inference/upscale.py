@@ -2,7 +2,6 @@
 
 import logging
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from math import isinf
 
@@ -13,11 +12,11 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from trainauto.builders.model import requirements_of
-from trainauto.core.cgroup import tightest_memory_limit
 from trainauto.core.errors import InputError, Problem
+from trainauto.core.free_memory import free_memory_bytes
 from trainauto.core.plan import BatchShape
 from trainauto.core.units import MIB
-from trainauto.forecast.benchmark_steps import SHARE_OF_FREE, free_memory_bytes
+from trainauto.forecast.benchmark_steps import SHARE_OF_FREE
 from trainauto.memory.cost.cost_model import UPPER, CostModel
 from trainauto.memory.cost.forward_trace import forward_prior
 from trainauto.memory.cost.ratio_prior import ALLOCATED, FORWARD_PROCESS
@@ -83,7 +82,7 @@ def limited_meter(device: torch.device, budget_bytes: int | None) -> MemoryMeter
     if device.type == "cpu":
         calm_allocator()
     meter = MemoryMeter(device)
-    free_bytes = _free_bytes() if device.type == "cpu" else None
+    free_bytes = free_memory_bytes() if device.type == "cpu" else None
     limit = budget_bytes or (int(SHARE_OF_FREE * free_bytes) if free_bytes is not None else None)
     if limit is not None:
         meter.set_budget(limit)
@@ -91,15 +90,6 @@ def limited_meter(device: torch.device, budget_bytes: int | None) -> MemoryMeter
         meter.set_baseline()
         meter.cap_at_available()
     return meter
-
-
-def _free_bytes() -> int | None:
-    """Return what this machine, or the container this runs in, can still give away; ``None`` where nobody says."""
-    sizes = [free_memory_bytes()]
-    with suppress(OSError):
-        bound = tightest_memory_limit()
-        sizes.append(bound.free_bytes if bound is not None else None)
-    return min((size for size in sizes if size is not None), default=None)
 
 
 class Upscaler:
