@@ -1,6 +1,7 @@
 """Every command of README and pages: its arguments are understood, its files and options exist, and most are run."""
 
 import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -119,7 +120,8 @@ def project(tmp_path: Path, write_images: Callable[..., Path]) -> Path:
     for folder in ("data/val_hr", "data/Set5", "photos"):
         write_images(folder, 1, (64, 72))
     options = merged(yaml.safe_load(block("README.md", "yaml").text), SMALL)
-    write_options(tmp_path / "options" / "train" / "my_first.yml", options)
+    file = write_options(tmp_path / "options" / "train" / "my_first.yml", options)
+    shutil.copy(ROOT / "options" / "train" / "realesrgan_small.yml", file.parent)
     return tmp_path
 
 

@@ -33,7 +33,7 @@ def build_losses(loaded: LoadedOptions) -> dict[int, nn.Module]:
     idle: list[str] = []
     for position, chosen in enumerate(loaded.options.train.losses):
         path: KeyPath = ("train", "losses", position)
-        if chosen.arguments.get("loss_weight") == 0 and not _judges(chosen.type):
+        if chosen.arguments.get("loss_weight") == 0 and not judges(chosen.type):
             _check_idle(loaded, path, chosen)
             idle.append(chosen.type.lower())
             continue
@@ -60,7 +60,7 @@ def labels(loaded: LoadedOptions) -> dict[int, str]:
 def targets(options: Options) -> tuple[str, ...]:
     """Return the names of what the losses compare with, the image itself first."""
     counting = (
-        chosen for chosen in options.train.losses if chosen.arguments.get("loss_weight") != 0 or _judges(chosen.type)
+        chosen for chosen in options.train.losses if chosen.arguments.get("loss_weight") != 0 or judges(chosen.type)
     )
     return tuple(dict.fromkeys([GT, *(target_of(options, chosen) for chosen in counting)]))
 
@@ -69,11 +69,10 @@ def target_of(options: Options, chosen: LossTermOptions) -> str:
     """Return the name of what a loss compares with: its own key decides, else BasicSR's keys at the top level."""
     if "target" in chosen.model_fields_set:
         return chosen.target
-    kind = LOSSES.get(chosen.type) if chosen.type in LOSSES else None
     flag = options.l1_gt_usm
-    if kind is not None and issubclass(kind, GANLoss):
+    if judges(chosen.type):
         flag = options.gan_gt_usm
-    elif getattr(kind, "compares_features", False):
+    elif chosen.type in LOSSES and getattr(LOSSES.get(chosen.type), "compares_features", False):
         flag = options.percep_gt_usm
     return SHARP if flag else GT
 
@@ -98,8 +97,10 @@ def check_targets(loaded: LoadedOptions, found: Collection[str]) -> None:
             raise InputError(Problem(message, advice="Write `target: gt`, or remove it."))
 
 
-def _judges(name: str) -> bool:
-    return name in LOSSES and issubclass(LOSSES.get(name), GANLoss)
+def judges(name: str) -> bool:
+    """Say whether a loss is that of a discriminator; one of a plugin may be any callable."""
+    kind = LOSSES.get(name) if name in LOSSES else None
+    return isinstance(kind, type) and issubclass(kind, GANLoss)
 
 
 def _check_idle(loaded: LoadedOptions, path: KeyPath, chosen: Component) -> None:

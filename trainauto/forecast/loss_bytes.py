@@ -5,12 +5,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from trainauto.builders.discriminator import KEYS
-from trainauto.builders.losses import labels
+from trainauto.builders.losses import judges, labels
 from trainauto.core.plan import Plan
 from trainauto.forecast.trace_process import TraceProcess
 from trainauto.options.load import LoadedOptions
 from trainauto.options.schema import Options
-from trainauto.tasks.sr.losses import LOSSES, GANLoss
 
 
 @dataclass(frozen=True)
@@ -40,7 +39,7 @@ def bytes_by_loss(loaded: LoadedOptions, tracer: TraceProcess, plan: Plan) -> Lo
     compared = {
         position: names[position]
         for position, chosen in losses
-        if (position in weighing or _judges(chosen.type)) and weighing - {position}  # something is to be minimised
+        if (position in weighing or judges(chosen.type)) and weighing - {position}  # something is to be minimised
     }
     if not compared:
         return None
@@ -48,20 +47,16 @@ def bytes_by_loss(loaded: LoadedOptions, tracer: TraceProcess, plan: Plan) -> Lo
     added = {}
     for position, name in compared.items():
         without = [f"train:losses:{position}:loss_weight=0"]
-        if _judges(loaded.options.train.losses[position].type):
+        if judges(loaded.options.train.losses[position].type):
             without = list(_without_discriminator(loaded.options))
         added[name] = whole - tracer.trace(plan, without).peak_bytes
     return LossBytes(plan, added)
 
 
-def _judges(name: str) -> bool:
-    return issubclass(LOSSES.get(name), GANLoss)
-
-
 def _without_discriminator(options: Options) -> Iterator[str]:
     """Yield what makes of a run against a discriminator one without."""
     yield "model_type=SRModel"
-    losses = [chosen.model_dump(mode="json") for chosen in options.train.losses if not _judges(chosen.type)]
+    losses = [chosen.model_dump(mode="json") for chosen in options.train.losses if not judges(chosen.type)]
     yield f"train:losses={json.dumps(losses)}"
     for path in KEYS:
         section = options if len(path) == 1 else getattr(options, path[0])

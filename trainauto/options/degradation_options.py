@@ -64,9 +64,7 @@ class DegradationOptions(Section):
     high_order_degradation: bool = option(
         True, "Read for traiNNer-redux's files: there is one pipeline, of two stages."
     )
-    high_order_degradations_debug: bool = option(
-        False, "Read and not used: `python -m trainauto degrade` shows what is drawn."
-    )
+    high_order_degradations_debug: bool = option(False, "Read and not used: `degrade` shows what is drawn.")
     high_order_degradations_debug_limit: NonNegativeInt = option(100, "Read and not used, as the key above.")
     gt_usm: bool = option(
         False, "Sharpen the high-quality image: low-quality images are made of the sharpened one, and it is the target."

@@ -16,6 +16,7 @@ from trainauto.tasks.sr.data.image_io import Pixels
 from trainauto.tasks.sr.data.pairing import AS_NAMED
 from trainauto.tasks.sr.degradations import DegradationSettings, Drawn, degrade, generator_of
 from trainauto.tasks.sr.degradations.image import to_image, to_pixels
+from trainauto.tasks.sr.degradations.presets import settings_of
 from trainauto.tasks.sr.degradations.sharpening import Sharpening, sharpened
 
 GT, SHARP = "gt", "gt_usm"
@@ -40,14 +41,14 @@ class DegradedCrops:
     def __init__(
         self,
         scale: int,
-        settings: DegradationSettings,
+        settings: DegradationSettings | None,
         sharpening: Sharpening,
         references: Sequence[str],
         *,
         use_hflip: bool,
         use_rot: bool,
     ) -> None:
-        self._scale, self._settings, self._sharpening = scale, settings, sharpening
+        self._scale, self._settings, self._sharpening = scale, settings or settings_of(), sharpening
         self._references = references
         self._flips = {"use_hflip": use_hflip, "use_rot": use_rot}
 
@@ -96,7 +97,7 @@ class RealESRGANDataset(GTImageDataset):
 
     Args:
         dataroot_gt: as for :class:`~trainauto.tasks.sr.data.image_dataset.ImageDataset`, like the arguments below.
-        degradations: what is drawn.
+        degradations: what is drawn; ``None`` for BasicSR's ranges.
         sharpening: what is sharpened before.
         references: targets that samples hold: ``gt``, and ``gt_usm`` for the sharpened image.
     """
@@ -106,7 +107,7 @@ class RealESRGANDataset(GTImageDataset):
         dataroot_gt: str | Sequence[str],
         *,
         scale: int,
-        degradations: DegradationSettings,
+        degradations: DegradationSettings | None = None,
         sharpening: Sharpening = Sharpening(),  # noqa: B008  it is frozen
         references: Sequence[str] = (GT,),
         channels: int = 3,
@@ -150,7 +151,7 @@ class RealESRGANPairedDataset(PairedImageDataset):
         dataroot_gt: as for :class:`PairedImageDataset`, like the arguments below.
         dataroot_lq: likewise.
         dataroot_lq_prob: how often a sample is a pair of files; traiNNer-redux draws this for a whole batch.
-        degradations: what is drawn for the others.
+        degradations: what is drawn for the others; ``None`` for BasicSR's ranges.
         sharpening: what is sharpened before.
         references: targets that samples hold.
     """
@@ -161,7 +162,7 @@ class RealESRGANPairedDataset(PairedImageDataset):
         dataroot_lq: str | Sequence[str],
         *,
         scale: int,
-        degradations: DegradationSettings,
+        degradations: DegradationSettings | None = None,
         sharpening: Sharpening = Sharpening(),  # noqa: B008  it is frozen
         references: Sequence[str] = (GT,),
         dataroot_lq_prob: float = 1.0,

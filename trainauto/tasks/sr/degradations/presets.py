@@ -1,9 +1,10 @@
 """Degradations by name, under the keys of option files."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from trainauto.tasks.sr.degradations.kernels import KINDS
+from trainauto.tasks.sr.degradations.settings import BlurSettings, DegradationSettings, StageSettings
 
 _ALIASED_MODES = ("area", "bilinear-aliased", "bicubic-aliased")
 _REDUX_MODES = ("bilinear", "bicubic", "nearest-exact", "lanczos")
@@ -78,3 +79,67 @@ OLD_JPEG: Mapping[str, Any] = {
 """Ours: pictures that were saved hard, shrunk and saved again, as those of old sites; little blur, no noise."""
 
 PRESETS: Mapping[str, Mapping[str, Any]] = {"real-esrgan": REAL_ESRGAN, "mild": MILD, "old-jpeg": OLD_JPEG}
+
+
+def settings_of(name: str = "real-esrgan", **keys: Any) -> DegradationSettings:
+    """Return what a preset draws, with other values for some keys.
+
+    Args:
+        name: one of :data:`PRESETS`.
+        keys: keys of option files with their values, those of the training set among them.
+    """
+    preset = PRESETS[name]
+    values = {"codec_list": ("jpeg",), "thicklines_prob": 0.0, **preset, **keys}
+    if "second_blur_prob" in values:
+        values["blur_prob2"] = values["second_blur_prob"]
+    return DegradationSettings(
+        first=_stage(values, "", preset),
+        second=_stage(values, "2", preset),
+        final_modes=_weighed(values, "resize_mode_list3", "resize_mode_prob3", preset),
+        final_sinc_prob=values["final_sinc_prob"],
+        final_sizes_px=_pair(values["final_kernel_range"]),
+        thick_lines_prob=values["thicklines_prob"],
+    )
+
+
+def _stage(values: Mapping[str, Any], end: str, preset: Mapping[str, Any]) -> StageSettings:
+    codecs = _weighed(values, "codec_list", "codec_prob", preset)
+    jpeg = values[f"jpeg_range{end}"]
+    return StageSettings(
+        blur_prob=values[f"blur_prob{end}"],
+        blur=BlurSettings(
+            kinds=_weighed(values, f"kernel_list{end}", f"kernel_prob{end}", preset),
+            sizes_px=_pair(values[f"kernel_range{end}"]),
+            sinc_prob=values[f"sinc_prob{end}"],
+            sigma_px=_pair(values[f"blur_sigma{end}"]),
+            beta_generalized=_pair(values[f"betag_range{end}"]),
+            beta_plateau=_pair(values[f"betap_range{end}"]),
+        ),
+        resize_weights=tuple(values[f"resize_prob{end}"]),
+        resize_range=_pair(values[f"resize_range{end}"]),
+        resize_modes=_weighed(values, f"resize_mode_list{end}", f"resize_mode_prob{end}", preset),
+        gaussian_prob=values[f"gaussian_noise_prob{end}"],
+        noise_range=_pair(values[f"noise_range{end}"]),
+        poisson_scale_range=_pair(values[f"poisson_scale_range{end}"]),
+        gray_prob=values[f"gray_noise_prob{end}"],
+        compression_prob=values[f"jpeg_prob{end}"],
+        codecs=codecs,
+        quality={codec: _pair(jpeg if codec == "jpeg" else values.get(f"{codec}_range", jpeg)) for codec in codecs},
+    )
+
+
+def _weighed(values: Mapping[str, Any], listed: str, key: str, preset: Mapping[str, Any]) -> dict[str, float]:
+    """Return names with their weights; those of a preset do not weigh a list that the file writes."""
+    names: Sequence[str] = values[listed]
+    weights = values.get(key)
+    if weights is preset.get(key) and names is not preset.get(listed):
+        weights = None
+    found = dict.fromkeys(names, 0.0)
+    for name, weight in zip(names, weights or [1.0] * len(names), strict=True):
+        found[name] += weight
+    return found
+
+
+def _pair(bounds: Sequence[Any]) -> tuple[Any, Any]:
+    lowest, highest = bounds
+    return lowest, highest
