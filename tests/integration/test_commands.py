@@ -235,9 +235,13 @@ def test_an_image_that_goes_bad_in_mid_run_ends_it_with_a_checkpoint(tmp_path: P
     plugin = f"""
 from pathlib import Path
 from trainauto.automations import AUTOMATIONS, Automation
+from trainauto.tasks.sr.data import image_dataset
+room_bytes = image_dataset.room_bytes
+image_dataset.room_bytes = lambda: 0  # a set that is too large to stay decoded
 @AUTOMATIONS.register("Vandal")
 class Vandal(Automation):
     def on_step_end(self, record):
+        image_dataset.room_bytes = room_bytes
         if record.step == 4:
             Path({str(gt / "image_001.png")!r}).write_bytes(b"gone")
 """

@@ -123,7 +123,7 @@ def test_every_key_is_read_by_a_run(
         paired = {"type": "PairedImageDataset", "dataroot_gt": str(roots[0]), "dataroot_lq": str(roots[1])}
         in_samples["datasets"][which] |= paired
     written = {key: list(value) if isinstance(value, tuple) else value for key, value in REAL_ESRGAN.items()}
-    written |= {f"resize_mode_prob{stage}": [1, 1, 1] for stage in ("", "2", "3")}
+    written |= {"thicklines_prob": 0.5} | {f"resize_mode_prob{stage}": [1, 1, 1] for stage in ("", "2", "3")}
     of_kernels = {key: written.pop(key) for key in [*written] if key in KernelOptions.model_fields}
     late = {"weight_schedule": {"start_iter": 0, "ramp_iters": 2, "end_iter": 9}}
     learning = {"total_iter": 1, "losses": [{"type": "l1loss", "target": "gt", **late}]}
