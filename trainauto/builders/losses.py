@@ -38,6 +38,7 @@ def build_losses(loaded: LoadedOptions) -> dict[int, nn.Module]:
             idle.append(chosen.type.lower())
             continue
         _refuse_left_out(loaded, path, chosen)
+        _warn_of_late(loaded.options, chosen)
         losses[position] = build_component(loaded, LOSSES, path, chosen.type, chosen.arguments)()
         if needs_average(losses[position]) and not loaded.options.train.ema_decay:
             with locate_errors(loaded, (*path, "type")):
@@ -101,6 +102,12 @@ def judges(name: str) -> bool:
     """Say whether a loss is that of a discriminator; one of a plugin may be any callable."""
     kind = LOSSES.get(name) if name in LOSSES else None
     return isinstance(kind, type) and issubclass(kind, GANLoss)
+
+
+def _warn_of_late(options: Options, chosen: LossTermOptions) -> None:
+    begins, length = chosen.weight_schedule.start_iter if chosen.weight_schedule else 0, options.train.total_iter
+    if length is not None and begins >= length:
+        logger.warning("%s never counts: it begins after step %d, and the run has %d", chosen.type, begins, length)
 
 
 def _check_idle(loaded: LoadedOptions, path: KeyPath, chosen: Component) -> None:

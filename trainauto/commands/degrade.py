@@ -6,6 +6,9 @@ from pathlib import Path
 from trainauto.commands.common_arguments import Commands, check_free, takes_options
 from trainauto.core.errors import InputError, Problem
 
+FORMATS = {".png": "png", ".jpg": "jpeg", ".jpeg": "jpeg", ".webp": "webp"}
+"""Of sheets, by the ending of their name."""
+
 DESCRIPTION = """\
 Show what a RealESRGANDataset makes of its images, before a run: the first
 samples of the run, to the pixel, each beside its high-quality crop, with what
@@ -47,9 +50,15 @@ def _run(parsed: argparse.Namespace) -> int:
         raise InputError(Problem("nothing to write", advice="Add --sheet FILE, --folder OUT, or both."))
     if parsed.count < 1:
         raise InputError(f"--count {parsed.count}: at least 1 sample")
-    for path in (parsed.sheet, parsed.folder):
-        if path is not None:
-            check_free(path, overwrite=parsed.overwrite)
+    if parsed.sheet is not None:
+        check_free(parsed.sheet, overwrite=parsed.overwrite)
+        if parsed.sheet.suffix.lower() not in FORMATS:
+            raise InputError(
+                Problem(f"--sheet {parsed.sheet}: what kind of picture?", advice="End it in .png or .webp.")
+            )
+    if parsed.folder is not None and not parsed.overwrite:
+        for there in filter(Path.exists, (parsed.folder / kind for kind in ("gt", "lq"))):
+            raise InputError(Problem(f"{there} is there already", advice="Add --overwrite, or name another folder."))
 
     from trainauto.commands.run_degrade import degrade
 

@@ -52,9 +52,12 @@ def degrade(parsed: argparse.Namespace) -> int:
     if parsed.sheet is not None:
         samples = first_samples(dataset, options.manual_seed, options.datasets.train.lq_size, parsed.count)
         sheet = sheet_of(samples)
-        write_atomically(parsed.sheet, lambda file: sheet.save(file, format=_format_of(parsed.sheet)))
+        write_atomically(parsed.sheet, lambda file: sheet.save(file, format=parsed.sheet_format))
         print(f"{parsed.sheet}: the first {counted(len(samples), 'sample')} of the run")
     if parsed.folder is not None:
+        if isinstance(dataset, RealESRGANPairedDataset):
+            advice = "Write type: RealESRGANDataset and leave dataroot_lq out."
+            raise InputError(Problem("--folder: this set has low-quality images of its own", advice=advice))
         write_pairs(dataset, parsed.folder)
         print(f"{parsed.folder}: {counted(len(dataset), 'pair')} in gt and lq")
     return 0
@@ -110,7 +113,7 @@ def _value(value: object) -> str:
     return f"{value:.3g}" if isinstance(value, float) else str(value)
 
 
-def write_pairs(dataset: DegradedSet, folder: Path) -> None:
+def write_pairs(dataset: RealESRGANDataset, folder: Path) -> None:
     """Write every whole image of a set and its degraded version, each as PNG of the same name."""
     for index in range(len(dataset)):
         sample = dataset.full_sample(index)
@@ -119,13 +122,6 @@ def write_pairs(dataset: DegradedSet, folder: Path) -> None:
             file = folder / kind / f"{dataset.sample_key(index)}.png"
             file.parent.mkdir(parents=True, exist_ok=True)
             write_atomically(file, lambda path, image=image: image.save(path, format="png"))  # type: ignore[misc]
-
-
-def _format_of(file: Path) -> str:
-    found = {".png": "png", ".jpg": "jpeg", ".jpeg": "jpeg", ".webp": "webp"}.get(file.suffix.lower())
-    if found is None:
-        raise InputError(Problem(f"--sheet {file}: what kind of picture?", advice="End it in .png, .jpg or .webp."))
-    return found
 
 
 def _image(pixels: Pixels) -> Image.Image:

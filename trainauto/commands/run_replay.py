@@ -15,6 +15,7 @@ from trainauto.core.plan import Plan
 from trainauto.core.records import StepRecord
 from trainauto.core.run_events import RunSummary
 from trainauto.core.words import counted
+from trainauto.options.degradation_options import NOT_USED, DegradationOptions
 from trainauto.options.load import LoadedOptions, load_options, super_resolution_only
 from trainauto.options.schema import Options
 from trainauto.options.tracker_options import TRACKERS
@@ -31,7 +32,7 @@ SUFFIX = "_replay"
 
 RESUME_INSTEAD = "A run of a language model resumes from a checkpoint to the bit: the same command with --auto_resume."
 
-OF_THE_SAMPLES = ("manual_seed", "scale")
+OF_THE_SAMPLES = ("manual_seed", "scale", *DegradationOptions.model_fields.keys() - set(NOT_USED))
 OF_THE_MACHINE = ("dataroot_gt", "dataroot_lq", "cache_dir", "num_worker_per_gpu", "lookahead", "name")
 """Options of the training set that may differ: where its files lie here, and how they are read."""
 
@@ -260,8 +261,8 @@ def _batches(directory: RunDirectory, last: int) -> "list[LoggedBatch]":
 
 
 def _refuse_other_samples(then: Options, now: Options) -> None:
-    before = {name: getattr(then, name) for name in OF_THE_SAMPLES}
-    after = {name: getattr(now, name) for name in OF_THE_SAMPLES}
+    before = {name: getattr(then, name, None) for name in OF_THE_SAMPLES}
+    after = {name: getattr(now, name, None) for name in OF_THE_SAMPLES}
     for values, options in ((before, then), (after, now)):
         train = options.datasets.train.model_dump()
         values |= {f"datasets:train:{name}": value for name, value in train.items() if name not in OF_THE_MACHINE}

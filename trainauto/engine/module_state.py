@@ -25,6 +25,9 @@ TURNS = 4
 Reading all of them in every step is the largest part of what a step pays that does not fail.
 """
 
+MANY = 256
+"""Tensors from which on they are read in turn: fewer are read in some microseconds."""
+
 
 class Slot(NamedTuple):
     """Where a module keeps a tensor: another one may stand there after a pass.
@@ -148,7 +151,8 @@ class ModuleState:
     def learn(self) -> None:
         """A step has stayed: what has not changed in the first ones is not copied any more."""
         self._steps += 1
-        self._turns = TURNS if self._steps >= LEARNING_STEPS and self._is_quiet else 1
+        takes_turns = self._steps >= LEARNING_STEPS and self._is_quiet and len(self._watched) >= MANY
+        self._turns = TURNS if takes_turns else 1
         for place in self._assigned:  # what stood there is let go
             self._found[place] = self._slots[place].holder.get(self._slots[place].key)
         self._left = {place: steps - 1 for place, steps in self._left.items() if steps > 1}

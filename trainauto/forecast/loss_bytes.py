@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from trainauto.builders.discriminator import KEYS
-from trainauto.builders.losses import judges, labels
+from trainauto.builders.losses import judges, labels, target_of
 from trainauto.core.plan import Plan
 from trainauto.forecast.trace_process import TraceProcess
 from trainauto.options.load import LoadedOptions
@@ -43,10 +43,12 @@ def bytes_by_loss(loaded: LoadedOptions, tracer: TraceProcess, plan: Plan) -> Lo
     }
     if not compared:
         return None
-    whole = tracer.trace(plan).peak_bytes
+    # Without schedules: a loss may be the only one that counts in the first step.
+    plain = [f"train:losses:{place}:weight_schedule=null" for place, one in losses if one.weight_schedule is not None]
+    whole = tracer.trace(plan, plain).peak_bytes
     added = {}
     for position, name in compared.items():
-        without = [f"train:losses:{position}:loss_weight=0"]
+        without = [*plain, f"train:losses:{position}:loss_weight=0"]
         if judges(loaded.options.train.losses[position].type):
             without = list(_without_discriminator(loaded.options))
         added[name] = whole - tracer.trace(plan, without).peak_bytes
@@ -56,7 +58,11 @@ def bytes_by_loss(loaded: LoadedOptions, tracer: TraceProcess, plan: Plan) -> Lo
 def _without_discriminator(options: Options) -> Iterator[str]:
     """Yield what makes of a run against a discriminator one without."""
     yield "model_type=SRModel"
-    losses = [chosen.model_dump(mode="json") for chosen in options.train.losses if not judges(chosen.type)]
+    losses = [
+        {**chosen.model_dump(mode="json"), "weight_schedule": None, "target": target_of(options, chosen)}
+        for chosen in options.train.losses
+        if not judges(chosen.type)
+    ]
     yield f"train:losses={json.dumps(losses)}"
     for path in KEYS:
         section = options if len(path) == 1 else getattr(options, path[0])

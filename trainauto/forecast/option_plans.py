@@ -70,9 +70,10 @@ def plan_super_resolution(
         try:
             train_set, scans = build_train_set(loaded, network)
             scan = scans[train_set.name]
-        except InputError:
+        except InputError as error:
             scan = DatasetScan(1, UNBOUNDED_PX, "", 0)
-            notes.append("The training images were not found: crops are not bounded by the smallest one.")
+            why = error.problems[0].message
+            notes.append(f"The training images were not found ({why}): crops are not bounded by the smallest one.")
         answer, hull = plan_crops(loaded, build_axes(loaded, network, scan), cards, tracer)
         losses = bytes_by_loss(loaded, tracer, first_plan(loaded.options))
     trials = benchmark_plans(loaded, hull, answer.forecast) if measure else None

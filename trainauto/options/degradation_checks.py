@@ -14,7 +14,8 @@ KEYS = tuple(DegradationOptions.model_fields)
 
 def written_keys(options: Options) -> Iterator[KeyPath]:
     """Yield the paths of the keys about degradations that the file writes."""
-    yield from ((key,) for key in KEYS if key in options.model_fields_set)
+    off = {key for key in KEYS if getattr(options, key) in (False, DegradationOptions.model_fields[key].default)}
+    yield from ((key,) for key in KEYS if key in options.model_fields_set - off)
     if "train" in options.datasets.model_fields_set:
         train = options.datasets.train
         yield from (("datasets", "train", key) for key in KernelOptions.model_fields if key in train.model_fields_set)
@@ -43,7 +44,11 @@ def weights_fit_their_lists(options: Options) -> Iterator[Finding]:
     for base, section in sections:
         for key, of in WEIGHTED.items():
             weights, names = getattr(section, key, None), getattr(section, of, None)
-            if weights is not None and names is not None and len(weights) != len(names):
+            if weights is not None and names is None:
+                yield Finding(
+                    (*base, key), f"{key} weighs the entries of {of}, which is not written", f"Write {of} too."
+                )
+            elif weights is not None and names is not None and len(weights) != len(names):
                 message = f"{key} has {len(weights)} weights, and {of} has {len(names)} entries"
                 yield Finding((*base, key), message, "Write one weight for each entry.")
 
@@ -54,6 +59,10 @@ def one_way_of_sharpening(options: Options) -> Iterator[Finding]:
     if options.lq_usm and others:
         message = f"lq_usm is traiNNer-redux's sharpening of what is degraded, and {others[0]} BasicSR's"
         yield Finding(("lq_usm",), message, "Remove one of them.", at_key=True)
+    kinds = [key for key in ("l1_gt_usm", "percep_gt_usm", "gan_gt_usm") if getattr(options, key) is not None]
+    if options.gt_usm and kinds:
+        message = f"gt_usm sharpens the target of all losses, and {kinds[0]} decides about those of one kind"
+        yield Finding((kinds[0],), message, "Remove one of them.", at_key=True)
     if options.second_blur_prob is not None and options.blur_prob2 is not None:
         message = "second_blur_prob and blur_prob2 are two names of one thing"
         yield Finding(("second_blur_prob",), message, "Remove one.", at_key=True)

@@ -2,9 +2,9 @@
 
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field
 
-from trainauto.options.fields import NonNegativeInt, PositiveInt, Section, option
+from trainauto.options.fields import NonNegativeInt, PositiveInt, Section, option, whole
 
 KernelKind = Literal["iso", "aniso", "generalized_iso", "generalized_aniso", "plateau_iso", "plateau_aniso"]
 ResizeMode = Literal["area", "bilinear", "bicubic", "nearest-exact", "lanczos", "bilinear-aliased", "bicubic-aliased"]
@@ -17,7 +17,7 @@ Weight = Annotated[float, Field(ge=0.0)]
 
 def _ordered(bounds: list[float]) -> list[float]:
     if bounds[0] > bounds[1]:
-        raise ValueError(f"the range is turned round: [{bounds[1]:g}, {bounds[0]:g}]")
+        raise ValueError(f"the first is larger than the second: write [{bounds[1]:g}, {bounds[0]:g}]")
     return bounds
 
 
@@ -45,7 +45,13 @@ Factors = Annotated[list[Annotated[float, Field(gt=0.0)]], _PAIR, AfterValidator
 Shapes = Annotated[list[Annotated[float, Field(gt=0.0)]], _PAIR, AfterValidator(_ordered), AfterValidator(_around_one)]
 Sigmas = Annotated[list[Annotated[float, Field(gt=0.0)]], _PAIR, AfterValidator(_ordered)]
 Sides = Annotated[list[Annotated[int, Field(ge=3)]], _PAIR, AfterValidator(_ordered), AfterValidator(_odd)]
-Qualities = Annotated[list[Annotated[int, Field(ge=1, le=100)]], _PAIR, AfterValidator(_ordered)]
+Qualities = Annotated[
+    list[Annotated[int, Field(ge=1, le=100), BeforeValidator(whole)]], _PAIR, AfterValidator(_ordered)
+]
+_SOME = Field(min_length=1)
+Kernels = Annotated[list[KernelKind], _SOME]
+Modes = Annotated[list[ResizeMode], _SOME]
+Codecs = Annotated[list[Codec], _SOME]
 Radii = Annotated[list[PositiveInt], _PAIR, AfterValidator(_ordered)]
 Directions = Annotated[list[Weight], Field(min_length=3, max_length=3), AfterValidator(_some)]
 Weights = Annotated[list[Weight], Field(min_length=1), AfterValidator(_some)]
@@ -84,7 +90,7 @@ class DegradationOptions(Section):
     resize_prob: Directions | None = option(
         None, "Weights of enlarging, shrinking and keeping the size.", reason=_PRESET
     )
-    resize_mode_list: list[ResizeMode] | None = option(
+    resize_mode_list: Modes | None = option(
         None,
         "Modes of resizing. bilinear and bicubic are antialiased, as in traiNNer-redux, and BasicSR's with -aliased.",
         reason=_PRESET,
@@ -99,14 +105,14 @@ class DegradationOptions(Section):
     gray_noise_prob: Probability | None = option(None, "How often noise is the same in all channels.", reason=_PRESET)
     jpeg_prob: Probability | None = option(None, "How often an image is compressed.", reason=_PRESET)
     jpeg_range: Qualities | None = option(None, "Lowest and highest quality, in whole numbers.", reason=_PRESET)
-    codec_list: list[Codec] = option(["jpeg"], "What compresses, in both stages.", reason="as in Real-ESRGAN")
+    codec_list: Codecs = option(["jpeg"], "What compresses, in both stages.", reason="as in Real-ESRGAN")
     codec_prob: Weights | None = option(None, "Weights of codec_list.", reason="null: all alike")
     webp_range: Qualities | None = option(None, "As jpeg_range, of WebP in both stages.", reason="null: jpeg_range")
     avif_range: Qualities | None = option(None, "As jpeg_range, of AVIF in both stages.", reason="null: jpeg_range")
     second_blur_prob: Probability | None = option(None, "As blur_prob; BasicSR's name.", reason=_PRESET)
     blur_prob2: Probability | None = option(None, "As blur_prob; traiNNer-redux's name.", reason=_PRESET)
     resize_prob2: Directions | None = option(None, "As resize_prob.", reason=_PRESET)
-    resize_mode_list2: list[ResizeMode] | None = option(None, "As resize_mode_list.", reason=_PRESET)
+    resize_mode_list2: Modes | None = option(None, "As resize_mode_list.", reason=_PRESET)
     resize_mode_prob2: Weights | None = option(None, "As resize_mode_prob.", reason="null: all alike")
     resize_range2: Factors | None = option(
         None, "As resize_range, of the size of the low-quality image.", unit="times", reason=_PRESET
@@ -117,7 +123,7 @@ class DegradationOptions(Section):
     gray_noise_prob2: Probability | None = option(None, "As gray_noise_prob.", reason=_PRESET)
     jpeg_prob2: Probability | None = option(None, "As jpeg_prob.", reason=_PRESET)
     jpeg_range2: Qualities | None = option(None, "As jpeg_range.", reason=_PRESET)
-    resize_mode_list3: list[ResizeMode] | None = option(None, "The same of the last resizing.", reason=_PRESET)
+    resize_mode_list3: Modes | None = option(None, "The same of the last resizing.", reason=_PRESET)
     resize_mode_prob3: Weights | None = option(None, "As resize_mode_prob.", reason="null: all alike")
     queue_size: NonNegativeInt = option(
         180, "Read and not used: every sample is degraded by itself, so that no queue has to mix batches."
@@ -128,7 +134,7 @@ class KernelOptions(Section):
     """Kernels of blurs, in the section of the training set as in BasicSR; those of the second stage end in 2."""
 
     blur_kernel_size: PositiveInt = option(21, "Read and not used: kernels are as large as they are drawn.", unit="px")
-    kernel_list: list[KernelKind] | None = option(None, "Kinds of kernels.", reason=_PRESET)
+    kernel_list: Kernels | None = option(None, "Kinds of kernels.", reason=_PRESET)
     kernel_prob: Weights | None = option(None, "Their weights.", reason="null: the preset's, or all alike")
     kernel_range: Sides | None = option(None, "Smallest and largest side, both odd.", unit="px", reason=_PRESET)
     sinc_prob: Probability | None = option(None, "How often the kernel is a sinc filter instead.", reason=_PRESET)
@@ -136,7 +142,7 @@ class KernelOptions(Section):
     betag_range: Shapes | None = option(None, "Shapes of generalized kernels; 1 is Gaussian.", reason=_PRESET)
     betap_range: Shapes | None = option(None, "Shapes of plateau kernels.", reason=_PRESET)
     blur_kernel_size2: PositiveInt = option(21, "Read and not used, as blur_kernel_size.", unit="px")
-    kernel_list2: list[KernelKind] | None = option(None, "As kernel_list.", reason=_PRESET)
+    kernel_list2: Kernels | None = option(None, "As kernel_list.", reason=_PRESET)
     kernel_prob2: Weights | None = option(None, "As kernel_prob.", reason="null: the preset's, or all alike")
     kernel_range2: Sides | None = option(None, "As kernel_range.", unit="px", reason=_PRESET)
     sinc_prob2: Probability | None = option(None, "As sinc_prob.", reason=_PRESET)

@@ -33,7 +33,9 @@ class LossTermOptions(Component):
     """A loss, with how it takes part beside its arguments."""
 
     target: Literal["gt", "gt_usm"] = option(
-        "gt", "What outputs are compared with: the image (gt), or the sharpened one that the set makes of it (gt_usm)."
+        "gt",
+        "What outputs are compared with: the image (gt), or the sharpened one that the set makes of it (gt_usm). "
+        "Under the top level's gt_usm, the image itself is sharpened.",
     )
     weight_schedule: WeightSchedule | None = option(
         None,
@@ -44,9 +46,12 @@ class LossTermOptions(Component):
     @model_serializer(mode="wrap")
     def _as_it_was_before_these_keys(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """Leave out defaults: options of a run that was begun without these keys have not changed."""
-        defaults = {"target": "gt", "weight_schedule": None}
         written: dict[str, Any] = write(self)
-        return {key: value for key, value in written.items() if key not in defaults or value != defaults[key]}
+        if "target" not in self.model_fields_set:
+            written.pop("target", None)
+        if self.weight_schedule is None:
+            written.pop("weight_schedule", None)
+        return written
 
 
 class TrainOptions(RunTraining):

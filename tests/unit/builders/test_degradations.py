@@ -17,6 +17,7 @@ from trainauto.builders.model import build_network
 from trainauto.core.errors import InputError
 from trainauto.options.degradation_options import DegradationOptions, KernelOptions
 from trainauto.options.load import LoadedOptions, load_options
+from trainauto.tasks.sr.degradations.kernels import KINDS
 from trainauto.tasks.sr.degradations.sharpening import Sharpening
 
 TEMPLATES = Path(__file__).parents[4] / "shared" / "data" / "option_templates.csv"
@@ -89,6 +90,7 @@ def test_keys_of_templates_are_taken(load: Load, caplog: pytest.LogCaptureFixtur
     assert len(found) >= keys
     train = {key.rsplit(".", 1)[1]: value for key, value in found.items() if "." in key}
     top = {key: value for key, value in found.items() if "." not in key}
+    train |= {key: list(KINDS) for key in ("kernel_list", "kernel_list2")}  # cut off in the table
     train |= {key: [1] * 6 for key in ("kernel_prob", "kernel_prob2") if key in train and len(train[key]) != 6}
     if project == "BasicSR":
         top.pop("gt_usm")  # of another file than the three keys of losses
@@ -104,7 +106,7 @@ def test_keys_of_templates_are_taken(load: Load, caplog: pytest.LogCaptureFixtur
 @pytest.mark.parametrize(
     ("top", "train", "said"),
     [
-        ({"jpeg_range": [95, 30]}, {}, "the range is turned round: [30, 95]"),
+        ({"jpeg_range": [95, 30]}, {}, "write [30, 95]"),
         ({"resize_range": [1.2, 1.5]}, {}, "1 must lie in the range"),
         ({"resize_mode_list": ["bilinaer"]}, {}, "bilinear"),
         (
@@ -112,6 +114,9 @@ def test_keys_of_templates_are_taken(load: Load, caplog: pytest.LogCaptureFixtur
             {},
             "2 weights, and resize_mode_list has 1 entries",
         ),
+        ({"resize_mode_prob": [1, 2]}, {}, "Write resize_mode_list too."),
+        ({"codec_list": []}, {}, "codec_list"),
+        ({"gt_usm": True, "gan_gt_usm": False}, {}, "gt_usm sharpens the target of all losses"),
         ({"resize_prob": [0, 0, 0]}, {}, "all weights are 0"),
         ({"blur_prob": 1.5}, {}, "blur_prob"),
         ({"lq_usm": True, "gt_usm": True}, {}, "lq_usm is traiNNer-redux's"),

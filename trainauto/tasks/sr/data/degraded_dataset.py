@@ -191,7 +191,11 @@ class RealESRGANPairedDataset(PairedImageDataset):
             crops_larger=crops_larger,
         )
         self.workload = ImageCrops(channels, scale, references)
-        self._pair_prob, self._sharpens = dataroot_lq_prob, SHARP in references
+        self._pair_prob, self._sharpens, self._sharpens_target = (
+            dataroot_lq_prob,
+            SHARP in references,
+            sharpening.target,
+        )
         self._crops = DegradedCrops(scale, degradations, sharpening, references, use_hflip=use_hflip, use_rot=use_rot)
 
     def __getitem__(self, key: SampleKey) -> dict[str, Tensor]:
@@ -203,8 +207,10 @@ class RealESRGANPairedDataset(PairedImageDataset):
         if splitmix64(key.seed ^ _PAIR) >= self._pair_prob * 2**64:
             return self._crops.crop(self._read(self._gt[key.sample]), key.size, key.seed)
         sample = {name: np.asarray(tensor.permute(1, 2, 0)) for name, tensor in super().__getitem__(key).items()}
-        if self._sharpens:
-            sample[SHARP] = to_pixels(sharpened(to_image(sample[GT])))
+        if self._sharpens or self._sharpens_target:
+            sharp = to_pixels(sharpened(to_image(sample[GT])))
+            sample |= {SHARP: sharp} if self._sharpens else {}
+            sample |= {GT: sharp} if self._sharpens_target else {}
         return sample, [Drawn("pair of files", {})]
 
 
