@@ -52,10 +52,10 @@ def _run(parsed: argparse.Namespace) -> int:
         raise InputError(f"--count {parsed.count}: at least 1 sample")
     if parsed.sheet is not None:
         check_free(parsed.sheet, overwrite=parsed.overwrite)
-        if parsed.sheet.suffix.lower() not in FORMATS:
-            raise InputError(
-                Problem(f"--sheet {parsed.sheet}: what kind of picture?", advice="End it in .png or .webp.")
-            )
+        parsed.sheet_format = FORMATS.get(parsed.sheet.suffix.lower())
+        if parsed.sheet_format is None:
+            message = f"--sheet {parsed.sheet}: what kind of picture?"
+            raise InputError(Problem(message, advice="End it in .png, .jpg or .webp."))
     if parsed.folder is not None and not parsed.overwrite:
         for there in filter(Path.exists, (parsed.folder / kind for kind in ("gt", "lq"))):
             raise InputError(Problem(f"{there} is there already", advice="Add --overwrite, or name another folder."))
