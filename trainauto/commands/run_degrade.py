@@ -87,10 +87,7 @@ def _row(name: str, pixels: dict[str, Pixels], drawn: Sequence[Drawn]) -> Image.
     lines = [name, *(line for step in drawn for line in textwrap.wrap(words_of(step), LETTERS, subsequent_indent="  "))]
     row = Image.new("RGB", (2 * SIDE_PX + TEXT_PX + 2 * GAP_PX, max(SIDE_PX, LINE_PX * (len(lines) + 1))), "white")
     for place, key in enumerate(("lq", "gt")):
-        image = Image.fromarray(
-            np.ascontiguousarray(pixels[key][:, :, 0] if pixels[key].shape[2] == 1 else pixels[key])
-        )
-        shown = image.resize((SIDE_PX, SIDE_PX), Image.Resampling.NEAREST)
+        shown = _image(pixels[key]).resize((SIDE_PX, SIDE_PX), Image.Resampling.NEAREST)
         row.paste(shown, (place * (SIDE_PX + GAP_PX), 0))
     text = ImageDraw.Draw(row)
     font = ImageFont.load_default(LINE_PX - 3)

@@ -73,7 +73,7 @@ def plan_super_resolution(
         except InputError as error:
             scan = DatasetScan(1, UNBOUNDED_PX, "", 0)
             why = error.problems[0].message
-            notes.append(f"The training images were not found ({why}): crops are not bounded by the smallest one.")
+            notes.append(f"The training set cannot be read ({why}): crops are not bounded by its smallest image.")
         answer, hull = plan_crops(loaded, build_axes(loaded, network, scan), cards, tracer)
         losses = bytes_by_loss(loaded, tracer, first_plan(loaded.options))
     trials = benchmark_plans(loaded, hull, answer.forecast) if measure else None

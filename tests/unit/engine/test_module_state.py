@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from trainauto.engine import module_state
 from trainauto.engine.module_state import LEARNING_STEPS, TURNS, ModuleState
 from trainauto.engine.run_errors import CannotRepeatError
 from trainauto.engine.snapshot import StepSnapshot
@@ -151,16 +152,21 @@ def test_what_changes_between_passes_is_not_taken_for_a_change_of_the_pass() -> 
 
 @pytest.mark.parametrize("fails", range(TURNS + 2))
 @pytest.mark.parametrize("how", ["in place", "assigned"])
-def test_what_begins_to_change_late_is_put_back_or_refused(how: str, fails: int) -> None:
+def test_what_begins_to_change_late_is_put_back_or_refused(
+    how: str, fails: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Versions and addresses are read in turn by then: a failure is refused until all have been read once more."""
     six = [nn.ModuleList(nn.Linear(4, 4) for _ in range(6)) for _ in range(2)]
     model = nn.ModuleDict({"base": six[0].requires_grad_(False), "head": six[1]})
     other = deepcopy(model["base"][4])
     snapshot = StepSnapshot([model], CPU, [torch.optim.SGD(model["head"].parameters(), 0.1)])
+    monkeypatch.setattr(module_state, "MANY", 12)  # of the weights and biases of six layers
     begins, refused = LEARNING_STEPS + 3, False
     for step in range(begins + fails + 1):
         snapshot.take()
         before = state_of(model)
+        if step == begins:
+            assert snapshot._state._turns == TURNS
         if step >= begins:
             follow(model["base"][4], other, how)
         if step == begins + fails:

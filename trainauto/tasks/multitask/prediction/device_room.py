@@ -1,19 +1,15 @@
 """The device that is asked for, or the one there is, and the memory it has."""
 
 import logging
-from contextlib import suppress
 from functools import cache
-from pathlib import Path
 
 import torch
 
-from trainauto.core.cgroup import tightest_memory_limit
 from trainauto.core.errors import InputError
+from trainauto.core.free_memory import free_memory_bytes
 from trainauto.memory.monitor import device_use
 
 logger = logging.getLogger(__name__)
-
-MEMORY_FACTS = Path("/proc/meminfo")
 
 
 def usable_device(name: str) -> torch.device:
@@ -52,19 +48,4 @@ def obtainable_bytes(device: torch.device) -> int | None:
         total = torch.cuda.get_device_properties(device).total_memory
         reserved = torch.cuda.memory_reserved(device)
         return device_use.available_bytes(device_use.used_bytes(device), reserved, total, None)
-    free = [_free_memory_bytes(), _free_in_group_bytes()]
-    return min((size for size in free if size is not None), default=None)
-
-
-def _free_memory_bytes() -> int | None:
-    if not MEMORY_FACTS.exists():
-        return None
-    lines = MEMORY_FACTS.read_text(encoding="ascii", errors="replace").splitlines()
-    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")), None)
-
-
-def _free_in_group_bytes() -> int | None:
-    with suppress(OSError):  # no groups are to be seen
-        limit = tightest_memory_limit()
-        return None if limit is None else limit.free_bytes
-    return None
+    return free_memory_bytes()

@@ -2,10 +2,13 @@
 
 import logging
 import platform
+from pathlib import Path
 
 import pytest
 import torch
 
+from trainauto.core import free_memory
+from trainauto.core.cgroup import MemoryLimit
 from trainauto.core.errors import InputError
 from trainauto.core.units import GIB, MIB
 from trainauto.tasks.multitask.prediction import device_room
@@ -33,8 +36,9 @@ def test_a_machine_tells_what_it_can_still_give(monkeypatch: pytest.MonkeyPatch)
     free = obtainable_bytes(torch.device("cpu"))
     assert free is not None
     assert 16 * MIB < free < 2**14 * GIB
-    monkeypatch.setattr(device_room, "_free_in_group_bytes", lambda: 5 * MIB)
+    limit = MemoryLimit(8 * MIB, 3 * MIB, Path("group"))
+    monkeypatch.setattr(free_memory, "tightest_memory_limit", lambda: limit)
     assert obtainable_bytes(torch.device("cpu")) == 5 * MIB
-    monkeypatch.setattr(device_room, "_free_in_group_bytes", lambda: None)
-    monkeypatch.setattr(device_room, "_free_memory_bytes", lambda: None)
+    monkeypatch.setattr(free_memory, "tightest_memory_limit", lambda: None)
+    monkeypatch.setattr(free_memory, "MEMORY_FACTS", Path("not there"))
     assert obtainable_bytes(torch.device("cpu")) is None
