@@ -190,6 +190,6 @@ def test_a_step_without_memory_comes_to_what_it_would_have_been(
     assert state.keys() == undisturbed.keys()
     for name, value in state.items():
         expected = undisturbed[name]
-        # Float32 alone puts dunet's gradients 2e-4 of their largest off those in float64, whole batches more than pieces.
+        # Float32 alone puts dunet's gradients 2e-4 of their largest off those in float64, of whole batches most.
         atol = 1e-3 * expected.abs().max().item() if "exp_avg" in name else 1e-6
         torch.testing.assert_close(value, expected, rtol=0, atol=atol, msg=lambda text, n=name: f"{n}: {text}")
