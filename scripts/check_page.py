@@ -29,7 +29,7 @@ BUILD = ROOT / "build/page_check"
 SIZES = ((1280, 800), (390, 844))
 THEMES = ("light", "dark")
 LONGEST_OPENING_MS = 1000
-LARGEST_BYTES, LARGEST_PICTURES_BYTES, MOST_PICTURES = 1_500_000, 1_000_000, 40
+LARGEST_BYTES, LARGEST_PICTURES_BYTES, MOST_PICTURES = 1_500_000, 1_000_000, 52
 PICTURE = re.compile(rb"data:image/webp;base64,[A-Za-z0-9+/=]*")
 
 READY = """new Promise((done, fail) => {

@@ -34,7 +34,7 @@ from trainauto.options import (
     text_options,
     training_options,
 )
-from trainauto.options.degradation_options import KERNEL_SIZES_NOT_USED, NOT_USED, KernelOptions
+from trainauto.options.degradation_options import KERNEL_SIZES_NOT_USED, MOA_NOT_USED, NOT_USED, KernelOptions
 from trainauto.options.load import load_options
 from trainauto.tasks.sr.data import DATASETS
 from trainauto.tasks.sr.degradations.presets import REAL_ESRGAN
@@ -119,6 +119,9 @@ def test_every_key_is_read_by_a_run(
     )
     in_samples = tiny_options(gt, **gan_options(train={"total_samples": 8}))
     del in_samples["train"]["total_iter"]
+    in_steps["train"] |= {"use_moa": True, "moa_augs": ["mixup", "up"], "moa_probs": [1, 2]}
+    in_steps["datasets"]["train"]["lq_resize_mode"] = "lanczos"
+    in_samples["datasets"]["train"] |= {"augmentation": ["cutmix"], "aug_prob": [1.0]}
     for which, roots in (("train", (gt, lq)), ("val", (gt / "image_001.png", lq / "image_001.png"))):
         paired = {"type": "PairedImageDataset", "dataroot_gt": str(roots[0]), "dataroot_lq": str(roots[1])}
         in_samples["datasets"][which] |= paired
@@ -143,7 +146,8 @@ def test_every_key_is_read_by_a_run(
     parallel_of(loaded.options, Pair())
     every = {(section.__name__, key) for section in SECTIONS for key in section.model_fields}
     read_before = {("Options", key) for key in ("task", "high_order_degradation")}
-    not_used = {("Options", key) for key in NOT_USED} | {("TrainDataset", key) for key in KERNEL_SIZES_NOT_USED}
+    not_used = {("Options", key) for key in NOT_USED} | {("TrainOptions", key) for key in MOA_NOT_USED}
+    not_used |= {("TrainDataset", key) for key in KERNEL_SIZES_NOT_USED}
     assert every - read == {*read_before, *not_used, ("Options", "second_blur_prob")}  # another name of blur_prob2
     assert len(every) > 50
 

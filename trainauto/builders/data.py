@@ -28,11 +28,12 @@ from trainauto.core.words import counted
 from trainauto.data import DatasetScan, DynamicDataLoader, DynamicDataset
 from trainauto.data.sample_files import Kept
 from trainauto.optim.precision import Precision
-from trainauto.options.degradation_options import KernelOptions
+from trainauto.options.degradation_options import MOA_NOT_USED, KernelOptions
 from trainauto.options.load import LoadedOptions
 from trainauto.options.schema import Options, TrainDataset, ValDataset
 from trainauto.storage.run_directory import RunDirectory
 from trainauto.tasks.sr.data import DATASETS
+from trainauto.tasks.sr.data.augmentations import Augmentations
 from trainauto.tasks.sr.data.image_dataset import ImageDataset
 from trainauto.tasks.sr.models.run_validator import RunValidator
 from trainauto.tasks.sr.models.tiles import TiledEnlarger
@@ -43,6 +44,7 @@ LARGEST_BATCH = 2**16
 
 NOT_OF_THE_DATASET = frozenset(
     {"type", "name", "lq_size", "batch_size_per_gpu", "accum_iter", "num_worker_per_gpu", "lookahead"}
+    | {"augmentation", "aug_prob"}
 )
 """Options of a set that the plan and the loader read, whatever its dataset takes."""
 
@@ -62,13 +64,26 @@ def _dataset(
     filled_in["crops_larger"] = key != "train"
     if key == "train":
         filled_in["references"] = targets(loaded.options)
+        if loaded.options.dataroot_lq_prob is not None:
+            filled_in["dataroot_lq_prob"] = loaded.options.dataroot_lq_prob
     if "degradations" in parameters:
         filled_in |= degradation_arguments(loaded)
     dataset: DynamicDataset = build_component(loaded, DATASETS, path, chosen.type, arguments, filled_in)()
     if key == "train" and isinstance(dataset, ImageDataset):
         dataset.keeps_decoded = True
+        dataset.augmentations = _augmentations(loaded.options)
     dataset.name = chosen.name  # whether it takes one or not: scans, curves and folders go by it
     return dataset
+
+
+def _augmentations(options: Options) -> Augmentations | None:
+    """Return what is mixed into training samples, under the keys of traiNNer-redux or neosr."""
+    of_set, train = options.datasets.train, options.train
+    if unused := [f"train.{key}" for key in MOA_NOT_USED if key in train.model_fields_set]:
+        logger.info("%s: read and not used; `degrade` shows samples", ", ".join(unused))
+    if of_set.augmentation is not None and of_set.aug_prob is not None:
+        return Augmentations(of_set.augmentation, of_set.aug_prob)
+    return Augmentations(train.moa_augs, train.moa_probs) if train.use_moa else None
 
 
 def _dataset_arguments(chosen: TrainDataset | ValDataset, parameters: Set[str]) -> dict[str, Any]:

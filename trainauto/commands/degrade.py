@@ -10,9 +10,9 @@ FORMATS = {".png": "png", ".jpg": "jpeg", ".jpeg": "jpeg", ".webp": "webp"}
 """Of sheets, by the ending of their name."""
 
 DESCRIPTION = """\
-Show what a RealESRGANDataset makes of its images, before a run: the first
-samples of the run, to the pixel, each beside its high-quality crop, with what
-was drawn for it. Nothing is trained."""
+Show what a training set makes of its images, before a run: the first samples
+of the run, to the pixel, each beside its high-quality crop, with what was
+drawn for it. Nothing is trained."""
 
 EPILOG = """\
 what is written:

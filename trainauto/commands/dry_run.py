@@ -3,7 +3,7 @@
 import logging
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -21,6 +21,7 @@ from trainauto.core.decisions import Decision, Rollback, Stop
 from trainauto.core.plan import Plan
 from trainauto.core.records import Progress, StepRecord, ValidationRecord
 from trainauto.core.run_events import Picture, RunEnd, RunSummary
+from trainauto.core.workload import ImageArray
 from trainauto.engine.loop import train
 from trainauto.engine.run import Run
 from trainauto.options.load import LoadedOptions, load_options, runs_of_the_engine
@@ -203,6 +204,9 @@ class _Recorder:
     ) -> None:
         """Keep the record."""
         self.validations.append(record)
+
+    def first_samples(self, samples: Sequence[Mapping[str, ImageArray]]) -> None:
+        """Nothing is shown."""
 
     def sync(self) -> None:
         """Nothing is written."""

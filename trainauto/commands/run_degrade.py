@@ -11,7 +11,6 @@ from PIL import Image, ImageDraw, ImageFont
 
 from trainauto.builders.components import locate_errors
 from trainauto.builders.data import build_train_set
-from trainauto.builders.degradations import makes_degradations
 from trainauto.builders.load_plugins import load_plugins
 from trainauto.builders.model import build_network
 from trainauto.core.errors import InputError, Problem
@@ -21,15 +20,14 @@ from trainauto.data.dynamic_dataset import SampleKey
 from trainauto.data.sampler import ShuffledStream
 from trainauto.options.load import LoadedOptions, load_options
 from trainauto.options.schema import Options
-from trainauto.tasks.sr.data.degraded_dataset import RealESRGANDataset, RealESRGANPairedDataset
+from trainauto.tasks.sr.data.file_datasets import PairedImageDataset
+from trainauto.tasks.sr.data.image_dataset import ImageDataset
 from trainauto.tasks.sr.data.image_io import Pixels
 from trainauto.tasks.sr.degradations import Drawn
 
 SIDE_PX, GAP_PX, TEXT_PX = 256, 8, 400
 """Of a picture on the sheet, between them, and of the text beside them."""
 LINE_PX, LETTERS = 14, 66
-
-DegradedSet = RealESRGANDataset | RealESRGANPairedDataset
 
 
 def degrade(parsed: argparse.Namespace) -> int:
@@ -41,13 +39,12 @@ def degrade(parsed: argparse.Namespace) -> int:
     read = load_options(parsed.opt, parsed.force_yml)
     load_plugins(read)
     loaded = cast("LoadedOptions[Options]", read)
-    if not (isinstance(read.options, Options) and makes_degradations(loaded.options.datasets.train.type)):
+    if not isinstance(read.options, Options):
         with locate_errors(read, ("datasets",)):
-            message = "this file's training set makes no low-quality images at random"
-            raise InputError(Problem(message, advice="Write type: RealESRGANDataset in datasets.train."))
+            raise InputError("degrade is for super-resolution, whose training sets are of images")
     options = loaded.options
     dataset, _ = build_train_set(loaded, build_network(loaded, pretrained=False))
-    if not isinstance(dataset, DegradedSet):
+    if not isinstance(dataset, ImageDataset):
         raise InputError(f"{type(dataset).__name__} does not say what it draws")
     if parsed.sheet is not None:
         samples = first_samples(dataset, options.manual_seed, options.datasets.train.lq_size, parsed.count)
@@ -55,7 +52,7 @@ def degrade(parsed: argparse.Namespace) -> int:
         write_atomically(parsed.sheet, lambda file: sheet.save(file, format=parsed.sheet_format))
         print(f"{parsed.sheet}: the first {counted(len(samples), 'sample')} of the run")
     if parsed.folder is not None:
-        if isinstance(dataset, RealESRGANPairedDataset):
+        if isinstance(dataset, PairedImageDataset):
             advice = "Write type: RealESRGANDataset and leave dataroot_lq out."
             raise InputError(Problem("--folder: this set has low-quality images of its own", advice=advice))
         write_pairs(dataset, parsed.folder)
@@ -64,7 +61,7 @@ def degrade(parsed: argparse.Namespace) -> int:
 
 
 def first_samples(
-    dataset: DegradedSet, seed: int, side: int, count: int
+    dataset: ImageDataset, seed: int, side: int, count: int
 ) -> list[tuple[str, dict[str, Pixels], list[Drawn]]]:
     """Return the first samples of a run with what was drawn for them, each with the name of its file."""
     stream = ShuffledStream(len(dataset), seed)
@@ -110,7 +107,7 @@ def _value(value: object) -> str:
     return f"{value:.3g}" if isinstance(value, float) else str(value)
 
 
-def write_pairs(dataset: RealESRGANDataset, folder: Path) -> None:
+def write_pairs(dataset: ImageDataset, folder: Path) -> None:
     """Write every whole image of a set and its degraded version, each as PNG of the same name."""
     for index in range(len(dataset)):
         sample = dataset.full_sample(index)

@@ -33,6 +33,7 @@ SUFFIX = "_replay"
 RESUME_INSTEAD = "A run of a language model resumes from a checkpoint to the bit: the same command with --auto_resume."
 
 OF_THE_SAMPLES = ("manual_seed", "scale", *DegradationOptions.model_fields.keys() - set(NOT_USED))
+OF_THE_AUGMENTATIONS = ("use_moa", "moa_augs", "moa_probs")
 OF_THE_MACHINE = ("dataroot_gt", "dataroot_lq", "cache_dir", "num_worker_per_gpu", "lookahead", "name")
 """Options of the training set that may differ: where its files lie here, and how they are read."""
 
@@ -266,6 +267,7 @@ def _refuse_other_samples(then: Options, now: Options) -> None:
     for values, options in ((before, then), (after, now)):
         train = options.datasets.train.model_dump()
         values |= {f"datasets:train:{name}": value for name, value in train.items() if name not in OF_THE_MACHINE}
+        values |= {f"train:{name}": getattr(options.train, name) for name in OF_THE_AUGMENTATIONS}
     changed = [name for name in dict.fromkeys([*before, *after]) if before.get(name) != after.get(name)]
     if changed:
         problems = [f"{name} was {before.get(name)} and would be {after.get(name)}" for name in changed]

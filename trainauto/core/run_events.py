@@ -4,21 +4,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
-import numpy as np
-from numpy.typing import NDArray
-
 from trainauto.core.decisions import Decision, Rollback
 from trainauto.core.plan import Plan
 from trainauto.core.records import Progress, StepRecord, ValidationRecord
+from trainauto.core.workload import ImageArray
 
 DETAIL = 15
 """Level, between DEBUG and INFO, of messages for training.log alone: what one looks up, and need not see."""
 
 LengthUnit = Literal["steps", "samples"]
 """What the length of a run is counted in: optimizer steps, or samples drawn."""
-
-ImageArray = NDArray[np.uint8]
-"""One image, (H, W, C) in RGB order with C = 3, or (H, W, 1) in grey."""
 
 EndStatus = Literal["completed", "stopped", "interrupted", "failed"]
 """``completed``: its whole length; ``stopped``: an automation asked for it; ``interrupted``: a signal; ``failed``."""
@@ -133,6 +128,9 @@ class ReporterLike(Protocol):
 
     def step(self, record: StepRecord, decisions: Sequence[Decision], progress: Progress) -> None:
         """After an optimizer step: its record, what was decided upon it, and the progress with this step in it."""
+
+    def first_samples(self, samples: Sequence[Mapping[str, ImageArray]]) -> None:
+        """Before the first step of a new run: pictures of some of its samples, by name, where they can be shown."""
 
     def validation(
         self, record: ValidationRecord, pictures: Sequence[Picture], decisions: Sequence[Decision] = ()

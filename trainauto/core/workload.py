@@ -9,12 +9,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
+import numpy as np
+from numpy.typing import NDArray
 from torch import Tensor
 
 from trainauto.core.errors import InputError, Problem
 from trainauto.core.plan import BatchShape
 
 Tensors = Mapping[str, Tensor]
+ImageArray = NDArray[np.uint8]
+"""One image, (H, W, C) in RGB order with C = 3, or (H, W, 1) in grey."""
 
 
 class Workload(Protocol):
@@ -65,6 +69,19 @@ class UnequalSamples(Protocol):
 
     def ends(self, tensors: Tensors, largest: int) -> Sequence[int]:
         """Return where each part of a batch ends; none takes more memory than ``largest`` of the largest samples."""
+
+
+@runtime_checkable
+class ShowableSamples(Protocol):
+    """A kind of sample that a person can look at."""
+
+    def shown(self, tensors: Tensors, most: int) -> list[dict[str, ImageArray]]:
+        """Return pictures of the first samples of a batch, (H, W, C) uint8 by name, small enough for a page.
+
+        Args:
+            tensors: the batch, as it leaves the loader.
+            most: samples that are shown at most.
+        """
 
 
 @dataclass(frozen=True)

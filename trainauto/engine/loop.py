@@ -7,6 +7,7 @@ from trainauto.core.batch import Batch
 from trainauto.core.records import StepRecord
 from trainauto.core.run_events import RunEnd
 from trainauto.engine.few_steps import warn_of_few_steps
+from trainauto.engine.first_samples import show_first_samples
 from trainauto.engine.leaving import end_of, reporting_failure, saving_on_errors
 from trainauto.engine.long_steps import warning_if_long
 from trainauto.engine.oom_policy import on_group_oom
@@ -54,6 +55,7 @@ def train_until_done(run: Run) -> None:
         run.lock.check()
         start = time.perf_counter()
         batch = next_batch(run, batches)
+        show_first_samples(run, batch)
         with warning_if_long(run):
             record = train_step(run, batch, data_seconds=time.perf_counter() - start)
         if record is None:

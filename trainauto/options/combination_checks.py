@@ -6,7 +6,10 @@ from trainauto.core.words import counted
 from trainauto.options.checks import CombinationChecks, names_differ, warmup_ends
 from trainauto.options.degradation_checks import (
     KEYS,
+    PIPELINES,
     degradations_are_made,
+    one_share_of_pairs,
+    one_way_of_augmenting,
     one_way_of_sharpening,
     weights_fit_their_lists,
 )
@@ -118,10 +121,13 @@ def roots_fit_type(options: Options) -> Iterator[Finding]:
         if kind in ("pairedimagedataset", "realesrganpaireddataset") and dataset.dataroot_lq is None:
             advice = "Add dataroot_lq, or write type: GTImageDataset to make lq images from gt."
             yield Finding(path, f"{dataset.type} needs dataroot_lq", advice, at_key=True)
-        if kind in ("gtimagedataset", "realesrgandataset") and dataset.dataroot_lq is not None:
+        if kind in ("gtimagedataset", "singlegtdataset", "realesrgandataset") and dataset.dataroot_lq is not None:
             advice = "Remove dataroot_lq, or write type: PairedImageDataset."
             message = f"{dataset.type} makes lq images itself and takes no dataroot_lq"
             yield Finding((*path, "dataroot_lq"), message, advice, at_key=True)
+        if kind in (*PIPELINES, "pairedimagedataset") and dataset.lq_resize_mode is not None:
+            message = f"{dataset.type} shrinks no images and takes no lq_resize_mode"
+            yield Finding((*path, "lq_resize_mode"), message, "Remove it, or write type: GTImageDataset.", at_key=True)
         if dataset.dataroot_lq is not None and dataset.dataroot_lq == dataset.dataroot_gt:
             message = "dataroot_lq is the same as dataroot_gt"
             yield Finding((*path, "dataroot_lq"), message, "Name the folder of low-quality images.")
@@ -207,5 +213,7 @@ def keys_only_inside_pickles(options: Options) -> Iterator[Finding]:
             yield Finding(("path", f"param_key_{which}"), message, f"Remove param_key_{which}.", at_key=True)
 
 
-for _check in (degradations_are_made, weights_fit_their_lists, one_way_of_sharpening):
+for _check in (degradations_are_made, one_share_of_pairs, one_way_of_sharpening):
     _reads("datasets", *KEYS)(_check)
+for _check in (one_way_of_augmenting, weights_fit_their_lists):
+    _reads("datasets", "train", *KEYS)(_check)

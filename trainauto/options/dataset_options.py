@@ -2,7 +2,7 @@
 
 from pydantic import BaseModel, ConfigDict
 
-from trainauto.options.degradation_options import KernelOptions, Probability
+from trainauto.options.degradation_options import AugmentationKind, KernelOptions, Probability, ResizeMode, Weights
 from trainauto.options.fields import FolderName, NonNegativeInt, PositiveInt, Roots, Section, option
 
 
@@ -28,6 +28,15 @@ class TrainDataset(KernelOptions):
         "How often a sample of a RealESRGANPairedDataset is a pair of files; otherwise its lq is made from gt.",
         reason="null: always a pair",
     )
+    lq_resize_mode: ResizeMode | None = option(
+        None, "How a GTImageDataset shrinks, under the names of resize_mode_list.", reason="null: antialiased bicubic"
+    )
+    augmentation: list[AugmentationKind] | None = option(
+        None,
+        "neosr's name of train.moa_augs; each sample draws one of these, by the weights of aug_prob.",
+        reason="null: none",
+    )
+    aug_prob: Weights | None = option(None, "Weights of augmentation, one for each.", reason="null: no augmentation")
     lq_size: PositiveInt = option(
         64, "Side of a training crop of the low-quality image.", unit="px", reason="fits 12 GB for most networks at x4"
     )
@@ -80,6 +89,7 @@ class ValDataset(Section):
     name: FolderName = option("val", "Name of the set in logs, curves and folders.")
     dataroot_gt: Roots = option(..., "As for training.")
     dataroot_lq: Roots | None = option(None, "As for training.")
+    lq_resize_mode: ResizeMode | None = option(None, "As for training.")
     cache_dir: str | None = option(None, "As for training.")
     decode_all: bool = option(False, "As for training.")
     filename_tmpl: str | None = option(None, "As for training.")

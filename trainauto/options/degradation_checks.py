@@ -8,7 +8,7 @@ from trainauto.options.source_locations import KeyPath
 from trainauto.options.validation_errors import Finding
 
 PIPELINES = ("realesrgandataset", "realesrganpaireddataset")
-FILES_ALONE = ("gtimagedataset", "pairedimagedataset")
+FILES_ALONE = ("gtimagedataset", "singlegtdataset", "pairedimagedataset")
 KEYS = tuple(DegradationOptions.model_fields)
 
 
@@ -39,6 +39,8 @@ def degradations_are_made(options: Options) -> Iterator[Finding]:
 def weights_fit_their_lists(options: Options) -> Iterator[Finding]:
     """Each weight belongs to one entry of a list."""
     sections = [((), options)]
+    if "train" in options.model_fields_set:
+        sections.append((("train",), options.train))  # type: ignore[arg-type]
     if "train" in options.datasets.model_fields_set:
         sections.append((("datasets", "train"), options.datasets.train))  # type: ignore[arg-type]
     for base, section in sections:
@@ -51,6 +53,32 @@ def weights_fit_their_lists(options: Options) -> Iterator[Finding]:
             elif weights is not None and names is not None and len(weights) != len(names):
                 message = f"{key} has {len(weights)} weights, and {of} has {len(names)} entries"
                 yield Finding((*base, key), message, "Write one weight for each entry.")
+
+
+def one_way_of_augmenting(options: Options) -> Iterator[Finding]:
+    """use_moa is traiNNer-redux's key, augmentation neosr's; one of them says what is drawn."""
+    if "train" not in options.datasets.model_fields_set:
+        return
+    train = options.datasets.train
+    if train.augmentation is not None and train.aug_prob is None:
+        message = "augmentation says what is drawn, and aug_prob, how often, is not written"
+        yield Finding(("datasets", "train", "augmentation"), message, "Write aug_prob too.", at_key=True)
+    if train.augmentation is not None and "train" in options.model_fields_set and options.train.use_moa:
+        message = "train.use_moa and augmentation are two names of one thing"
+        yield Finding(("datasets", "train", "augmentation"), message, "Remove one of them.", at_key=True)
+
+
+def one_share_of_pairs(options: Options) -> Iterator[Finding]:
+    """The share of pairs stands in one place, and there are pairs."""
+    if options.dataroot_lq_prob is None or "train" not in options.datasets.model_fields_set:
+        return
+    train = options.datasets.train
+    if train.dataroot_lq_prob is not None:
+        message = "dataroot_lq_prob is written at the top level and in datasets.train"
+        yield Finding(("dataroot_lq_prob",), message, "Remove one of them.", at_key=True)
+    elif train.type.lower() == "realesrgandataset" and options.dataroot_lq_prob:
+        message = f"dataroot_lq_prob says how often a sample is a pair of files, and a {train.type} has none"
+        yield Finding(("dataroot_lq_prob",), message, "Write type: RealESRGANPairedDataset, or remove it.", at_key=True)
 
 
 def one_way_of_sharpening(options: Options) -> Iterator[Finding]:

@@ -8,6 +8,7 @@ from trainauto.options.fields import NonNegativeInt, PositiveInt, Section, optio
 
 KernelKind = Literal["iso", "aniso", "generalized_iso", "generalized_aniso", "plateau_iso", "plateau_aniso"]
 ResizeMode = Literal["area", "bilinear", "bicubic", "nearest-exact", "lanczos", "bilinear-aliased", "bicubic-aliased"]
+AugmentationKind = Literal["none", "mixup", "cutmix", "resizemix", "cutblur", "downup", "up"]
 Codec = Literal["jpeg", "webp", "avif"]
 PresetName = Literal["real-esrgan", "mild", "old-jpeg"]
 
@@ -125,6 +126,9 @@ class DegradationOptions(Section):
     jpeg_range2: Qualities | None = option(None, "As jpeg_range.", reason=_PRESET)
     resize_mode_list3: Modes | None = option(None, "The same of the last resizing.", reason=_PRESET)
     resize_mode_prob3: Weights | None = option(None, "As resize_mode_prob.", reason="null: all alike")
+    dataroot_lq_prob: Probability | None = option(
+        None, "datasets.train.dataroot_lq_prob, where traiNNer-redux's files write it.", reason="null: that of the set"
+    )
     queue_size: NonNegativeInt = option(
         180, "Read and not used: every sample is degraded by itself, so that no queue has to mix batches."
     )
@@ -156,6 +160,8 @@ class KernelOptions(Section):
 
 
 WEIGHTED = {
+    "aug_prob": "augmentation",
+    "moa_probs": "moa_augs",
     "kernel_prob": "kernel_list",
     "kernel_prob2": "kernel_list2",
     "resize_mode_prob": "resize_mode_list",
@@ -165,5 +171,6 @@ WEIGHTED = {
 }
 """Keys of weights, and what they weigh."""
 
+MOA_NOT_USED = ("moa_debug", "moa_debug_limit")
 NOT_USED = ("queue_size", "high_order_degradations_debug", "high_order_degradations_debug_limit")
 KERNEL_SIZES_NOT_USED = ("blur_kernel_size", "blur_kernel_size2")

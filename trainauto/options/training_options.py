@@ -4,6 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
+from trainauto.options.degradation_options import AugmentationKind, Weights
 from trainauto.options.fields import Component, Fraction, NonNegativeInt, PositiveInt, Section, option
 from trainauto.options.run_options import RunTraining
 
@@ -68,6 +69,20 @@ class TrainOptions(RunTraining):
         "Optimizer of the discriminator of SRGANModel or ESRGANModel; scheduler and grad_clip hold for it too.",
         reason="null: there is none",
     )
+    use_moa: bool = option(
+        False,
+        "Augment training samples: each draws one of moa_augs. mixup averages two samples, cutmix pastes a box of "
+        "another, resizemix another one shrunk; cutblur puts a box of the shrunk target into the low-quality crop, "
+        "downup shrinks and enlarges that crop, up enlarges a part of both.",
+    )
+    moa_augs: Annotated[list[AugmentationKind], Field(min_length=1)] = option(
+        ["none", "mixup", "cutmix", "resizemix", "cutblur"], "What use_moa draws from.", reason="as in its templates"
+    )
+    moa_probs: Weights = option(
+        [0.4, 0.084, 0.084, 0.084, 0.348], "Weights of moa_augs, one for each.", reason="as in its templates"
+    )
+    moa_debug: bool = option(False, "Read and not used: `degrade` and the run's page show samples.")
+    moa_debug_limit: NonNegativeInt = option(100, "Read and not used, as the key above.")
     net_d_iters: PositiveInt = option(
         1,
         "The generator steps in every so many steps of the run, the discriminator in all of them, on what the "

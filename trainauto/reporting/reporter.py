@@ -3,7 +3,7 @@
 import errno
 import logging
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from types import TracebackType
 
@@ -11,6 +11,7 @@ from trainauto.core.decisions import Decision, Rollback
 from trainauto.core.records import Progress, StepRecord, ValidationRecord
 from trainauto.core.run_events import DETAIL, Picture, RunEnd, RunSummary
 from trainauto.core.words import counted
+from trainauto.core.workload import ImageArray
 from trainauto.reporting.sinks import Sink
 
 LOGGER_NAME = "trainauto"
@@ -40,6 +41,10 @@ class Reporter:
     def start(self, summary: RunSummary) -> None:
         """Pass on the start of the run."""
         self._tell(lambda sink: sink.start(summary))
+
+    def first_samples(self, samples: Sequence[Mapping[str, ImageArray]]) -> None:
+        """Pass on pictures of samples of the first batch."""
+        self._tell(lambda sink: sink.first_samples(samples))
 
     def step(self, record: StepRecord, decisions: Sequence[Decision], progress: Progress) -> None:
         """Pass on an optimizer step."""

@@ -1,10 +1,11 @@
 """What a sink of a run's reports looks like."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from trainauto.core.decisions import Decision, Rollback
 from trainauto.core.records import Progress, StepRecord, ValidationRecord
 from trainauto.core.run_events import Picture, RunEnd, RunSummary
+from trainauto.core.workload import ImageArray
 
 
 class Sink:
@@ -18,6 +19,9 @@ class Sink:
 
     def start(self, summary: RunSummary) -> None:
         """Before the first step; ``summary.progress`` tells a resumed run from a new one."""
+
+    def first_samples(self, samples: Sequence[Mapping[str, ImageArray]]) -> None:
+        """Before the first step of a new run: pictures of some of its samples, by name; again if it did not fit."""
 
     def step(self, record: StepRecord, decisions: Sequence[Decision], progress: Progress) -> None:
         """After an optimizer step, with what was decided upon it; ``progress`` includes the step."""

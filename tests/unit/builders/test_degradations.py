@@ -15,8 +15,10 @@ from trainauto.builders.degradations import degradation_arguments, degradation_s
 from trainauto.builders.losses import target_of, targets
 from trainauto.builders.model import build_network
 from trainauto.core.errors import InputError
+from trainauto.data import SampleKey
 from trainauto.options.degradation_options import DegradationOptions, KernelOptions
 from trainauto.options.load import LoadedOptions, load_options
+from trainauto.tasks.sr.data.augmentations import Augmentations
 from trainauto.tasks.sr.degradations.kernels import KINDS
 from trainauto.tasks.sr.degradations.sharpening import Sharpening
 
@@ -128,6 +130,12 @@ def test_keys_of_templates_are_taken(load: Load, caplog: pytest.LogCaptureFixtur
         ({}, {"type": "GTImageDataset", "sinc_prob": 0.5}, "sinc_prob is about low-quality images that are made at"),
         ({"jpeg_range": [30, 95]}, {"type": "GTImageDataset"}, "Write type: RealESRGANDataset in datasets.train"),
         ({}, {"dataroot_lq": "lq"}, "takes no dataroot_lq"),
+        ({"dataroot_lq_prob": 0.5}, {}, "Write type: RealESRGANPairedDataset"),
+        ({"dataroot_lq_prob": 0.5}, {"dataroot_lq_prob": 0.5}, "at the top level and in datasets.train"),
+        ({}, {"augmentation": ["none", "cutmix"]}, "Write aug_prob too"),
+        ({}, {"augmentation": ["mixupp"], "aug_prob": [1]}, "mixup"),
+        ({}, {"augmentation": ["none", "mixup"], "aug_prob": [1]}, "1 weights, and augmentation has 2 entries"),
+        ({}, {"lq_resize_mode": "area"}, "takes no lq_resize_mode"),
         ({}, {"type": "RealESRGANPairedDataset"}, "needs dataroot_lq"),
     ],
 )
@@ -172,3 +180,27 @@ def test_the_set_makes_what_losses_compare_with(load: Load, write_images: Callab
     loaded = load({"dataroot_gt": str(folder)}, l1_gt_usm=True)
     dataset, _ = build_train_set(loaded, build_network(loaded))
     assert set(dataset.workload.dummy(2, 8)) == {"lq", "gt", "gt_usm"}
+
+
+@pytest.mark.parametrize("keys", ["traiNNer-redux", "neosr"])
+def test_augmentations_are_those_of_the_file(keys: str, tmp_path: Path, write_images: Callable[..., Path]) -> None:
+    kinds, weights = ["none", "mixup", "up"], [0.5, 0.1, 0.6]
+    of_redux = {"use_moa": True, "moa_augs": kinds, "moa_probs": weights, "moa_debug": True}
+    top = {"train": of_redux} if keys == "traiNNer-redux" else {}
+    of_set = {} if top else {"augmentation": kinds, "aug_prob": weights}
+    gt = write_images("gt", 2, (64, 64))
+    file = write_options(tmp_path / "run.yml", degraded(gt, {**of_set, "lq_size": 8}, **top))
+    loaded: Any = load_options(file)
+    dataset: Any = build_train_set(loaded, build_network(loaded, pretrained=False))[0]
+    assert dataset.augmentations == Augmentations(kinds, weights)
+    drawn = [[step.step for step in dataset.drawn(SampleKey(0, 8, seed))[1]] for seed in range(40)]
+    assert {steps[-1] for steps in drawn} >= {"mixup", "up"}
+
+
+def test_the_share_of_pairs_may_stand_at_the_top(tmp_path: Path, write_images: Callable[..., Path]) -> None:
+    gt, lq = write_images("gt", 2, (64, 64)), write_images("lq", 2, (32, 32), shrink=2)
+    of_set = {"type": "RealESRGANPairedDataset", "dataroot_lq": str(lq), "lq_size": 8}
+    loaded: Any = load_options(write_options(tmp_path / "run.yml", degraded(gt, of_set, dataroot_lq_prob=0.25)))
+    dataset: Any = build_train_set(loaded, build_network(loaded, pretrained=False))[0]
+    pairs = sum(dataset.drawn(SampleKey(0, 8, seed))[1][0].step == "pair of files" for seed in range(400))
+    assert pairs == pytest.approx(100, abs=4 * (400 * 0.25 * 0.75) ** 0.5)

@@ -8,7 +8,7 @@ import pytest
 from trainauto.commands.doctor_checks import reading_speed as module
 from trainauto.commands.doctor_checks.reading_speed import reading
 from trainauto.core.errors import InputError
-from trainauto.tasks.sr.data.image_dataset import GTImageDataset
+from trainauto.tasks.sr.data.file_datasets import GTImageDataset
 
 Write = Callable[..., Path]
 

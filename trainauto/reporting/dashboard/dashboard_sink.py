@@ -9,10 +9,12 @@ from trainauto.core.files import found_at, place_below
 from trainauto.core.record_json import validation_to_dict
 from trainauto.core.records import Progress, StepRecord, ValidationRecord
 from trainauto.core.run_events import Picture, RunEnd, RunSummary
+from trainauto.core.workload import ImageArray
 from trainauto.reporting.dashboard.about_run import about
+from trainauto.reporting.dashboard.blocks import Block
 from trainauto.reporting.dashboard.events import Event
 from trainauto.reporting.dashboard.page_file import page_in, write_page
-from trainauto.reporting.dashboard.pictures import Pictures, pictures_of
+from trainauto.reporting.dashboard.pictures import SAMPLES, Pictures, pictures_of, samples_block
 from trainauto.reporting.dashboard.run_history import RunHistory
 from trainauto.reporting.dashboard.run_page import page_of
 from trainauto.reporting.dashboard.run_reader import read_run
@@ -49,6 +51,7 @@ class Dashboard(Sink):
         self._clock, self._now = clock, now
         self._history = RunHistory()
         self._pictures = Pictures()
+        self._samples: list[Block] = []
         self._next_s = 0.0
 
     def start(self, summary: RunSummary) -> None:
@@ -59,7 +62,9 @@ class Dashboard(Sink):
 
     def _resumed(self, summary: RunSummary) -> RunHistory:
         step = summary.progress.steps
-        self._pictures = Pictures(pictures_of(page_in(self._run.dashboard)), step)
+        shown = pictures_of(page_in(self._run.dashboard))
+        self._pictures = Pictures(shown, step)
+        self._samples = [block for block in shown if block["type"] == SAMPLES]
         try:
             history = read_run(self._run.whole, until=step)
         except InputError as error:
@@ -70,6 +75,10 @@ class Dashboard(Sink):
                 history.resumed(resume.after_step, resume.changes, self._now())
         history.status, history.reason = RUNNING, ""
         return history
+
+    def first_samples(self, samples: Sequence[Mapping[str, ImageArray]]) -> None:
+        """Take pictures of the first batch in."""
+        self._samples = [samples_block(samples)]
 
     def step(self, record: StepRecord, decisions: Sequence[Decision], progress: Progress) -> None:  # noqa: ARG002
         """Take the step in, and write the page where it is time to."""
@@ -105,7 +114,8 @@ class Dashboard(Sink):
     def _write(self) -> None:
         began_s = self._clock()
         try:
-            write_page(self._run.dashboard, page_of(self._history, self._about, self._pictures.blocks(), self._now()))
+            pictures = [*self._pictures.blocks(), *self._samples]
+            write_page(self._run.dashboard, page_of(self._history, self._about, pictures, self._now()))
         finally:  # a disk that is full is not asked again at the next step
             ended_s = self._clock()
             self._next_s = ended_s + max(_SHORTEST_PAUSE_S, (ended_s - began_s) / MOST_COST)

@@ -9,15 +9,21 @@ from typing import Any
 
 from trainauto.core.process import without_memory_limit
 from trainauto.core.records import ValidationRecord
-from trainauto.core.run_events import ImageArray, Picture
+from trainauto.core.run_events import Picture
 from trainauto.core.words import visible
+from trainauto.core.workload import ImageArray
 from trainauto.reporting.dashboard.blocks import LONGEST_TEXT, Block
 
 MOST_SETS = 4
 """Validation images that are shown over time: the first ones, as in TensorBoard."""
 
 MOST_STEPS = 8
-"""Validations of each that are shown; with its baseline and its reference, 40 pictures in all."""
+"""Validations of each that are shown, with its baseline and its reference."""
+
+MOST_OF_SAMPLES = 12
+"""Pictures of samples of the first batch."""
+
+MOST_PICTURES = MOST_SETS * (MOST_STEPS + 2) + MOST_OF_SAMPLES
 
 MOST_BYTES = 1_000_000
 """What all pictures take in the page, written as text."""
@@ -25,6 +31,9 @@ MOST_BYTES = 1_000_000
 LONGEST_SIDE_PX = 320
 _QUALITIES = (88, 70, 45, 20)
 """Of WebP; the next lower one where a picture is larger than its share."""
+
+PICTURES, SAMPLES = "pictures", "samples"
+"""Types of blocks."""
 
 _PREFIX = "data:image/webp;base64,"
 
@@ -142,13 +151,22 @@ class Pictures:
     def blocks(self) -> list[Block]:
         """Return them as the page has them."""
         sets = [shown.to_dict() for shown in self._sets.values() if shown.frames]
-        return [{"type": "pictures", "id": "pictures", "title": "Pictures over time", "sets": sets}] if sets else []
+        return [{"type": PICTURES, "id": "pictures", "title": "Pictures over time", "sets": sets}] if sets else []
+
+
+def samples_block(samples: Sequence[Mapping[str, ImageArray]]) -> Block:
+    """Return samples as the page has them: each a row of pictures with their names."""
+    rows = [
+        [[visible(name, LONGEST_TEXT), address_of(middle_of(image))] for name, image in sample.items()]
+        for sample in samples[: MOST_OF_SAMPLES // max(1, len(samples[0]) if samples else 1)]
+    ]
+    return {"type": SAMPLES, "id": "samples", "title": "First batch, as trained on", "rows": rows}
 
 
 def pictures_of(page: Mapping[str, Any]) -> list[Block]:
     """Return the blocks of pictures of a page that was written."""
     blocks = (block for section in page.get("sections", ()) for block in section.get("blocks", ()))
-    return [block for block in blocks if block.get("type") == "pictures"]
+    return [block for block in blocks if block.get("type") in (PICTURES, SAMPLES)]
 
 
 def middle_of(image: ImageArray) -> ImageArray:
@@ -159,12 +177,12 @@ def middle_of(image: ImageArray) -> ImageArray:
 
 
 def address_of(image: ImageArray) -> str:
-    """Return a picture as an address that holds it: WebP of at most a fortieth of what all may take."""
+    """Return a picture as an address that holds it: WebP of at most its share of what all may take."""
     with without_memory_limit():  # a plugin that finds no memory for its library is left out by Pillow, for good
         from PIL import Image, WebPImagePlugin  # noqa: F401
 
     picture = Image.fromarray(image[..., 0] if image.shape[2] == 1 else image)
-    most_bytes = MOST_BYTES // (MOST_SETS * (MOST_STEPS + 2)) * 3 // 4  # base64 makes four characters of three bytes
+    most_bytes = MOST_BYTES // MOST_PICTURES * 3 // 4  # base64 makes four characters of three bytes
     while True:
         for quality in _QUALITIES:
             encoded = io.BytesIO()

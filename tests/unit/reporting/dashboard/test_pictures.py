@@ -9,7 +9,14 @@ from PIL import Image
 from tests.unit.reporting.builders import a_picture, a_validation
 from trainauto.core.run_events import Picture
 from trainauto.reporting.dashboard.page_file import page_json
-from trainauto.reporting.dashboard.pictures import MOST_BYTES, Pictures, address_of, middle_of, pictures_of
+from trainauto.reporting.dashboard.pictures import (
+    MOST_BYTES,
+    Pictures,
+    address_of,
+    middle_of,
+    pictures_of,
+    samples_block,
+)
 
 
 def noise(name: str, seed: int) -> Picture:
@@ -28,6 +35,17 @@ def test_all_pictures_of_a_long_run_take_a_megabyte() -> None:
         assert (shown["steps"][0], shown["steps"][-1], len(shown["steps"])) == (100, 1200, 8)
         spans = np.diff(shown["steps"])
         assert spans.max() <= 400  # spread over the run
+
+
+def test_samples_of_the_first_batch_are_found_again_in_a_page() -> None:
+    sample = {"lq": np.zeros((8, 8, 3), np.uint8), "gt": np.full((32, 32, 3), 200, np.uint8)}
+    block = samples_block([sample] * 9)
+    assert [len(row) for row in block["rows"]] == [2] * 6
+    assert [name for name, _ in block["rows"][0]] == ["lq", "gt"]
+    decoded = Image.open(io.BytesIO(base64.b64decode(block["rows"][0][1][1].split(",", 1)[1])))
+    assert (decoded.size, decoded.convert("RGB").getpixel((3, 3))) == ((32, 32), (200, 200, 200))
+    assert pictures_of({"sections": [{"blocks": [{"type": "chart"}, block]}]}) == [block]
+    assert Pictures([block]).blocks() == []
 
 
 def test_a_picture_is_cut_to_its_middle() -> None:

@@ -1,7 +1,7 @@
 "use strict";
 // The page: header, figures, sections of blocks. A served page asks for newer data every second and changes in place.
 
-const BLOCKS = { chart: Chart, table: Table, events: Events, pairs: Pairs, pictures: Pictures };
+const BLOCKS = { chart: Chart, table: Table, events: Events, pairs: Pairs, pictures: Pictures, samples: Samples };
 const TONES = { good: "✓", warn: "!", bad: "✕", neutral: "•" };
 const POLL_MS = 1000;
 

@@ -1,5 +1,5 @@
 "use strict";
-// Pictures over time: a slider over steps, the output between the baseline and what it should be.
+// Pictures over time: a slider over steps, the output between the baseline and what it should be; samples of the first batch.
 
 class Pictures {
   constructor(block) {
@@ -93,5 +93,29 @@ class PictureSet {
     const link = fileLink(files[index] || "");
     this.full.hidden = link === null;
     if (link !== null) this.full.setAttribute("href", link);
+  }
+}
+
+/** Samples as they were trained on: a row of pictures each. They never change. */
+class Samples {
+  constructor(block) {
+    this.element = el("article", { class: "card pictures" }, el("h3", {}, said(block.title)), el("div", { class: "sets" }));
+    this.update(block);
+  }
+
+  update(block) {
+    const content = JSON.stringify(block.rows);
+    if (content === this.content) return;
+    this.content = content;
+    this.element.lastChild.replaceChildren(...block.rows.map((row, index) => this.row(row, index)));
+  }
+
+  row(pictures, index) {
+    const figures = pictures.map(([name, source]) => {
+      const image = el("img", { alt: `sample ${index + 1}: ${name}`, decoding: "sync" });
+      image.src = source;
+      return el("figure", {}, image, said(name, "figcaption"));
+    });
+    return el("div", { class: "pictures-row exact" }, ...figures);
   }
 }

@@ -2,6 +2,6 @@
 
 from trainauto.data.registry import DATASETS
 from trainauto.tasks.sr.data.degraded_dataset import RealESRGANDataset, RealESRGANPairedDataset
-from trainauto.tasks.sr.data.image_dataset import GTImageDataset, PairedImageDataset
+from trainauto.tasks.sr.data.file_datasets import GTImageDataset, PairedImageDataset
 
 __all__ = ["DATASETS", "GTImageDataset", "PairedImageDataset", "RealESRGANDataset", "RealESRGANPairedDataset"]

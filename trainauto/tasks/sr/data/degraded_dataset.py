@@ -2,16 +2,17 @@
 
 from collections.abc import Sequence
 
-import numpy as np
 from torch import Tensor
 
 from trainauto.core.hashing import splitmix64
 from trainauto.data.dynamic_dataset import SampleKey
 from trainauto.data.registry import DATASETS
 from trainauto.data.sample_files import Kept
-from trainauto.tasks.sr.data.geometry import crop_corner_px, flipped, padded_to, to_tensor
+from trainauto.tasks.sr.data.augmentations import Crops
+from trainauto.tasks.sr.data.file_datasets import GTImageDataset, PairedImageDataset
+from trainauto.tasks.sr.data.geometry import crop_corner_px, flipped, padded_to
 from trainauto.tasks.sr.data.image_crops import ImageCrops
-from trainauto.tasks.sr.data.image_dataset import GTImageDataset, PairedImageDataset
+from trainauto.tasks.sr.data.image_dataset import as_tensors
 from trainauto.tasks.sr.data.image_io import Pixels
 from trainauto.tasks.sr.data.pairing import AS_NAMED
 from trainauto.tasks.sr.degradations import DegradationSettings, Drawn, degrade, generator_of
@@ -52,7 +53,7 @@ class DegradedCrops:
         self._references = references
         self._flips = {"use_hflip": use_hflip, "use_rot": use_rot}
 
-    def crop(self, pixels: Pixels, side: int, seed: int) -> tuple[dict[str, Pixels], list[Drawn]]:
+    def crop(self, pixels: Pixels, side: int, seed: int) -> tuple[Crops, list[Drawn]]:
         """Return a crop of an image, ``side`` px of the low-quality image wide, with what was drawn for it."""
         scale = self._scale
         pixels = padded_to(_cut(pixels, scale), side * scale, side * scale)
@@ -68,7 +69,7 @@ class DegradedCrops:
             for by in (1 if name == "lq" else scale,)
         }, drawn
 
-    def whole(self, pixels: Pixels, seed: int) -> tuple[dict[str, Pixels], list[Drawn]]:
+    def whole(self, pixels: Pixels, seed: int) -> tuple[Crops, list[Drawn]]:
         """Return an image whose sides are multiples of the scale, a low-quality one, and what was drawn for it."""
         rng, sharpening = generator_of(seed), self._sharpening
         image = to_image(pixels)
@@ -128,19 +129,16 @@ class RealESRGANDataset(GTImageDataset):
             kept=kept,
         )
         self.workload = ImageCrops(channels, scale, references)
-        self._crops = DegradedCrops(scale, degradations, sharpening, references, use_hflip=use_hflip, use_rot=use_rot)
+        self._degraded = DegradedCrops(
+            scale, degradations, sharpening, references, use_hflip=use_hflip, use_rot=use_rot
+        )
 
-    def __getitem__(self, key: SampleKey) -> dict[str, Tensor]:
-        """Make one training sample; see the base class."""
-        return _tensors(self.drawn(key)[0])
-
-    def drawn(self, key: SampleKey) -> tuple[dict[str, Pixels], list[Drawn]]:
-        """Return the pixels of a training sample by name, and what was drawn for it."""
-        return self._crops.crop(self._read(self._gt[key.sample]), key.size, key.seed)
+    def _crops(self, key: SampleKey) -> tuple[Crops, list[Drawn]]:
+        return self._degraded.crop(self._read(self._gt[key.sample]), key.size, key.seed)
 
     def full_sample(self, index: int) -> dict[str, Tensor]:
         """Return the whole image and a degraded copy, the same each time."""
-        return _tensors(self._crops.whole(_cut(self._read(self._gt[index]), self.scale), index)[0])
+        return as_tensors(self._degraded.whole(_cut(self._read(self._gt[index]), self.scale), index)[0])
 
 
 @DATASETS.register("RealESRGANPairedDataset")
@@ -196,26 +194,19 @@ class RealESRGANPairedDataset(PairedImageDataset):
             SHARP in references,
             sharpening.target,
         )
-        self._crops = DegradedCrops(scale, degradations, sharpening, references, use_hflip=use_hflip, use_rot=use_rot)
+        self._degraded = DegradedCrops(
+            scale, degradations, sharpening, references, use_hflip=use_hflip, use_rot=use_rot
+        )
 
-    def __getitem__(self, key: SampleKey) -> dict[str, Tensor]:
-        """Make one training sample; see the base class."""
-        return _tensors(self.drawn(key)[0])
-
-    def drawn(self, key: SampleKey) -> tuple[dict[str, Pixels], list[Drawn]]:
-        """Return the pixels of a training sample by name, and what was drawn for it."""
+    def _crops(self, key: SampleKey) -> tuple[Crops, list[Drawn]]:
         if splitmix64(key.seed ^ _PAIR) >= self._pair_prob * 2**64:
-            return self._crops.crop(self._read(self._gt[key.sample]), key.size, key.seed)
-        sample = {name: np.asarray(tensor.permute(1, 2, 0)) for name, tensor in super().__getitem__(key).items()}
+            return self._degraded.crop(self._read(self._gt[key.sample]), key.size, key.seed)
+        sample, _ = super()._crops(key)
         if self._sharpens or self._sharpens_target:
             sharp = to_pixels(sharpened(to_image(sample[GT])))
             sample |= {SHARP: sharp} if self._sharpens else {}
             sample |= {GT: sharp} if self._sharpens_target else {}
         return sample, [Drawn("pair of files", {})]
-
-
-def _tensors(sample: dict[str, Pixels]) -> dict[str, Tensor]:
-    return {name: to_tensor(pixels) for name, pixels in sample.items()}
 
 
 def _cut(pixels: Pixels, scale: int) -> Pixels:

@@ -7,9 +7,11 @@ from torch import Tensor
 
 from trainauto.core.hashing import splitmix64
 from trainauto.tasks.sr.data.image_io import Pixels
+from trainauto.tasks.sr.degradations.image import to_image, to_pixels
+from trainauto.tasks.sr.degradations.resizing import resized
 
-BICUBIC_REACH_PX = 2
-"""Half-width of the antialiased bicubic kernel in pixels of its output."""
+REACH_PX = 3
+"""Half-width of the widest antialiased kernel, Lanczos's, in pixels of its output; bicubic's is 2."""
 
 
 def crop_corner_px(seed: int, height_px: int, width_px: int, side_px: int) -> tuple[int, int]:
@@ -44,30 +46,33 @@ def flipped(pixels: Pixels, seed: int, *, use_hflip: bool, use_rot: bool) -> Pix
     return pixels
 
 
-def shrunk(pixels: Pixels, scale: int) -> Pixels:
-    """Shrink by an integer factor with antialiased bicubic (a = -0.5), rounded to 8 bits.
+def shrunk(pixels: Pixels, scale: int, mode: str = "bicubic") -> Pixels:
+    """Shrink by an integer factor, rounded to 8 bits; bicubic is antialiased and has a = -0.5.
 
-    Height and width must be multiples of ``scale``.
+    Height and width must be multiples of ``scale``. Modes are those of
+    :func:`~trainauto.tasks.sr.degradations.resizing.resized`.
     """
     if scale == 1:
         return pixels
     height, width = pixels.shape[0] // scale, pixels.shape[1] // scale
+    if mode != "bicubic":
+        return to_pixels(resized(to_image(pixels), height, width, mode))
     image = to_tensor(pixels)[None].float()
     small = F.interpolate(image, (height, width), mode="bicubic", antialias=True, align_corners=False)
     result: Pixels = small.round_().clamp_(0, 255)[0].permute(1, 2, 0).to(torch.uint8).numpy()
     return result
 
 
-def shrunk_crop(pixels: Pixels, top: int, left: int, side_px: int, scale: int) -> Pixels:
+def shrunk_crop(pixels: Pixels, top: int, left: int, side_px: int, scale: int, mode: str = "bicubic") -> Pixels:
     """Return the crop (in low-quality pixels) that :func:`shrunk` of the whole image would have there, to the bit.
 
     Only the crop and the kernel's reach around it are shrunk; a window that starts on a multiple of ``scale`` has the
     same kernel weights as the whole image.
     """
     height, width = pixels.shape[0] // scale, pixels.shape[1] // scale
-    y0, x0 = max(0, top - BICUBIC_REACH_PX - 1), max(0, left - BICUBIC_REACH_PX - 1)
-    y1, x1 = min(height, top + side_px + BICUBIC_REACH_PX + 1), min(width, left + side_px + BICUBIC_REACH_PX + 1)
-    window = shrunk(pixels[y0 * scale : y1 * scale, x0 * scale : x1 * scale], scale)
+    y0, x0 = max(0, top - REACH_PX - 1), max(0, left - REACH_PX - 1)
+    y1, x1 = min(height, top + side_px + REACH_PX + 1), min(width, left + side_px + REACH_PX + 1)
+    window = shrunk(pixels[y0 * scale : y1 * scale, x0 * scale : x1 * scale], scale, mode)
     return window[top - y0 : top - y0 + side_px, left - x0 : left - x0 + side_px]
 
 

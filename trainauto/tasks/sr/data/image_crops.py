@@ -6,7 +6,10 @@ import torch
 from torch import Tensor
 
 from trainauto.core.plan import BatchShape
-from trainauto.core.workload import Tensors
+from trainauto.core.workload import ImageArray, Tensors
+
+SHOWN_PX = 256
+"""Longest side of a reference that is shown."""
 
 
 class ImageCrops:
@@ -59,6 +62,16 @@ class ImageCrops:
             side = height // extent * smaller if is_image else 0
             cut[name] = tensor[..., :side, :side] if is_image else tensor
         return cut
+
+    def shown(self, tensors: Tensors, most: int) -> list[dict[str, ImageArray]]:
+        """Return the first crops with their references: of large ones, the upper left corner."""
+        crops = {name: tensor[:most] for name, tensor in tensors.items()}
+        side = crops["lq"].shape[-1]
+        crops = self.shrink(crops, side, min(side, max(1, SHOWN_PX // self._scale)))
+        return [
+            {name: crop[sample].permute(1, 2, 0).numpy() for name, crop in crops.items()}
+            for sample in range(len(crops["lq"]))
+        ]
 
     def dummy(self, samples: int, extent: int) -> dict[str, Tensor]:
         """Return crops of the size asked for; their pixels are not set."""

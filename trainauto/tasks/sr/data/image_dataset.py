@@ -1,4 +1,4 @@
-"""The two image datasets: pairs of folders, and high-quality images alone."""
+"""What sets of images have in common: their files, what a look at them finds, crops as samples."""
 
 import hashlib
 import logging
@@ -11,24 +11,27 @@ from pathlib import Path
 from torch import Tensor
 
 from trainauto.core.errors import InputError, Problem
+from trainauto.core.hashing import splitmix64
 from trainauto.core.plan import Plan
 from trainauto.core.units import size_text
 from trainauto.core.words import counted
 from trainauto.data.dynamic_dataset import DatasetScan, DynamicDataset, SampleKey, SmallRun
-from trainauto.data.registry import DATASETS
 from trainauto.data.sample_files import Kept, SampleFiles
+from trainauto.tasks.sr.data.augmentations import Augmentations, Crops
 from trainauto.tasks.sr.data.decode_check import damaged_among
-from trainauto.tasks.sr.data.geometry import crop_corner_px, flipped, padded_to, shrunk, shrunk_crop, to_tensor
+from trainauto.tasks.sr.data.geometry import flipped, to_tensor
 from trainauto.tasks.sr.data.image_crops import ImageCrops
 from trainauto.tasks.sr.data.image_files import ImageFile, distinct_names, find_images
 from trainauto.tasks.sr.data.image_io import Pixels, read_header, read_image
 from trainauto.tasks.sr.data.kept_images import Files, files_taken, sample_files_of
 from trainauto.tasks.sr.data.pair_sizes import WrongPair, problems_of, say_cropped
-from trainauto.tasks.sr.data.pairing import AS_NAMED, pair_images
 from trainauto.tasks.sr.data.pixel_cache import PixelCache
 from trainauto.tasks.sr.data.shared_pixels import SharedPixels, bytes_of, room_bytes
+from trainauto.tasks.sr.degradations import Drawn
 
 SHOWN_PROBLEMS = 10
+_PARTNER = 0x7061_7274
+"""Keeps the draw of a partner apart from others of the same seed."""
 
 TRAINED_BITS, DEEPEST_BITS = 8, 16
 
@@ -43,6 +46,7 @@ class ImageDataset(DynamicDataset):
     Attributes:
         keeps_decoded: whether :meth:`scan` makes room for the decoded pixels of all images, where there is no
             ``cache_dir`` and they fit a share of the free memory.
+        augmentations: what is mixed into samples; ``None`` where nothing is.
 
     Args:
         dataroot_gt: folders or files of high-quality images, see :func:`~.image_files.list_images`.
@@ -58,6 +62,7 @@ class ImageDataset(DynamicDataset):
 
     small_run = SmallRun("compact", Plan.of(lq_size=32, batch_size=4))
     keeps_decoded = False
+    augmentations: Augmentations | None = None
 
     def __init__(
         self,
@@ -144,6 +149,28 @@ class ImageDataset(DynamicDataset):
             self._keep_decoded()
         return DatasetScan(len(self), sides[smallest], self.sample_name(smallest), whole_bytes)
 
+    def __getitem__(self, key: SampleKey) -> dict[str, Tensor]:
+        """Make one training sample; see the base class."""
+        return as_tensors(self.drawn(key)[0])
+
+    def drawn(self, key: SampleKey) -> tuple[Crops, list[Drawn]]:
+        """Return the pixels of a training sample by name, and what was drawn for it."""
+        crops, drawn = self._crops(key)
+        if self.augmentations is None:
+            return crops, drawn
+        made, mixed = self.augmentations.applied(crops, key.seed, lambda: self._crops(self._partner_of(key))[0])
+        return made, [*drawn, *mixed]
+
+    def _partner_of(self, key: SampleKey) -> SampleKey:
+        """Return the sample that another is mixed with: of another image, where the set has one."""
+        seed = splitmix64(key.seed ^ _PARTNER)
+        others = max(1, len(self) - 1)
+        return SampleKey((key.sample + 1 + seed % others) % len(self), key.size, splitmix64(seed))
+
+    @abstractmethod
+    def _crops(self, key: SampleKey) -> tuple[Crops, list[Drawn]]:
+        """Return the crops of a training sample, and what was drawn for them."""
+
     @abstractmethod
     def _look_at(self, index: int) -> tuple[int, int] | Problem | WrongPair:
         """Return (height, width) of the low-quality image, or what is wrong with the sample."""
@@ -203,138 +230,14 @@ class ImageDataset(DynamicDataset):
     def _read(self, file: ImageFile) -> Pixels:
         return self._cache.read(file.path) if self._cache is not None else read_image(file.path, self.channels)
 
-    def _sample(self, lq: Pixels, gt: Pixels, seed: int) -> dict[str, Tensor]:
+    def _turned(self, lq: Pixels, gt: Pixels, seed: int) -> tuple[Crops, list[Drawn]]:
         turned = [flipped(pixels, seed, use_hflip=self._use_hflip, use_rot=self._use_rot) for pixels in (lq, gt)]
-        return {"lq": to_tensor(turned[0]), "gt": to_tensor(turned[1])}
+        return {"lq": turned[0], "gt": turned[1]}, []
 
 
-@DATASETS.register("GTImageDataset")
-class GTImageDataset(ImageDataset):
-    """High-quality images alone; the low-quality crop is made by antialiased bicubic shrinking.
-
-    A crop equals, to the bit, the same crop of the whole image shrunk. Rows and columns beyond a multiple of the scale
-    are left out.
-    """
-
-    def __getitem__(self, key: SampleKey) -> dict[str, Tensor]:
-        """Make one training sample; see the base class."""
-        scale, side = self.scale, key.size
-        pixels = self._read(self._gt[key.sample])
-        pixels = pixels[: pixels.shape[0] // scale * scale, : pixels.shape[1] // scale * scale]
-        pixels = padded_to(pixels, side * scale, side * scale)
-        top, left = crop_corner_px(key.seed, pixels.shape[0] // scale, pixels.shape[1] // scale, side)
-        gt = pixels[top * scale : (top + side) * scale, left * scale : (left + side) * scale]
-        return self._sample(shrunk_crop(pixels, top, left, side, scale), gt, key.seed)
-
-    def full_sample(self, index: int) -> dict[str, Tensor]:
-        """Return the whole image and its shrunk copy."""
-        scale = self.scale
-        pixels = self._read(self._gt[index])
-        gt = pixels[: pixels.shape[0] // scale * scale, : pixels.shape[1] // scale * scale]
-        return {"lq": to_tensor(shrunk(gt, scale)), "gt": to_tensor(gt)}
-
-    def _look_at(self, index: int) -> tuple[int, int] | Problem:
-        file = self._gt[index]
-        try:
-            height, width = self._size_px(file)
-        except InputError as error:
-            return Problem(f"dataset '{self.name}': {error.problems[0].message}", advice=error.problems[0].advice)
-        if min(height, width) < self.scale:
-            return Problem(
-                f"dataset '{self.name}': {file.path} is {width}x{height}, less than one pixel at scale {self.scale}",
-                advice="Remove it.",
-            )
-        return height // self.scale, width // self.scale
-
-
-@DATASETS.register("PairedImageDataset")
-class PairedImageDataset(ImageDataset):
-    """High-quality images and their low-quality partners, paired by relative path without the extension.
-
-    Args:
-        dataroot_gt: as for :class:`ImageDataset`.
-        dataroot_lq: the same for the low-quality images.
-        filename_tmpl: name of a low-quality image made of that of its partner, see
-            :func:`~trainauto.tasks.sr.data.pairing.pair_images`.
-        crops_larger: leave out the right and lower edge of a high-quality image that is larger than ``scale`` times its
-            partner, as BasicSR does outside of training; without it, :meth:`scan` refuses such a pair.
-        arguments: as for :class:`ImageDataset`.
-    """
-
-    def __init__(
-        self,
-        dataroot_gt: str | Sequence[str],
-        dataroot_lq: str | Sequence[str],
-        *,
-        scale: int,
-        channels: int = 3,
-        name: str = "train",
-        use_hflip: bool = True,
-        use_rot: bool = True,
-        cache_dir: str | None = None,
-        decode_all: bool = False,
-        filename_tmpl: str = AS_NAMED,
-        kept: Kept | None = None,
-        crops_larger: bool = False,
-    ) -> None:
-        self._lq_roots, self._template, self._crops_larger = dataroot_lq, filename_tmpl, crops_larger
-        super().__init__(
-            dataroot_gt,
-            scale=scale,
-            channels=channels,
-            name=name,
-            use_hflip=use_hflip,
-            use_rot=use_rot,
-            cache_dir=cache_dir,
-            decode_all=decode_all,
-            kept=kept,
-        )
-
-    def _listed_sides(self, dataroot_gt: str | Sequence[str]) -> list[list[ImageFile]]:
-        return [*super()._listed_sides(dataroot_gt), self._found(self._lq_roots, "dataroot_lq")]
-
-    def _matched(self, sides: Sequence[Sequence[ImageFile]]) -> list[Files]:
-        return list(pair_images(*sides, set_name=self.name, filename_tmpl=self._template))
-
-    def _taken(self, sides: Sequence[Sequence[ImageFile]], kept: Kept | None) -> list[Files]:
-        samples = super()._taken(sides, kept)
-        self._lq = [files[1] for files in samples]
-        return samples
-
-    def __getitem__(self, key: SampleKey) -> dict[str, Tensor]:
-        """Make one training sample; see the base class."""
-        scale, side = self.scale, key.size
-        lq = padded_to(self._read(self._lq[key.sample]), side, side)
-        gt = padded_to(self._read(self._gt[key.sample]), side * scale, side * scale)
-        top, left = crop_corner_px(key.seed, lq.shape[0], lq.shape[1], side)
-        gt = gt[top * scale : (top + side) * scale, left * scale : (left + side) * scale]
-        return self._sample(lq[top : top + side, left : left + side], gt, key.seed)
-
-    def full_sample(self, index: int) -> dict[str, Tensor]:
-        """Return both whole images; the high-quality one without an edge beyond its partner's."""
-        lq, gt = self._read(self._lq[index]), self._read(self._gt[index])
-        gt = gt[: lq.shape[0] * self.scale, : lq.shape[1] * self.scale]
-        return {"lq": to_tensor(lq), "gt": to_tensor(gt)}
-
-    def _look_at(self, index: int) -> tuple[int, int] | Problem | WrongPair:
-        lq_file, gt_file = self._lq[index], self._gt[index]
-        try:
-            lq, gt = self._size_px(lq_file), self._size_px(gt_file)
-        except InputError as error:
-            return Problem(f"dataset '{self.name}': {error.problems[0].message}", advice=error.problems[0].advice)
-        if gt != (lq[0] * self.scale, lq[1] * self.scale):
-            wrong = WrongPair(gt_file.path, lq_file.path, gt, lq)
-            if not (self._crops_larger and wrong.is_croppable(self.scale)):
-                return wrong
-            self._cropped.append(wrong)
-        return lq
-
-    def _files(self) -> list[ImageFile]:
-        return [*self._gt, *self._lq]
-
-    def _decoded_files(self, lq_sizes: Sequence[tuple[int, int]]) -> list[tuple[str, int, int]]:
-        lq = [(file.path, height, width) for file, (height, width) in zip(self._lq, lq_sizes, strict=True)]
-        return super()._decoded_files(lq_sizes) + lq
+def as_tensors(crops: Crops) -> dict[str, Tensor]:
+    """Return the pixels of a sample as (C, H, W) tensors by name."""
+    return {name: to_tensor(pixels) for name, pixels in crops.items()}
 
 
 def _refuse(problems: list[Problem]) -> None:

@@ -32,9 +32,9 @@ class Drawn:
     values: dict[str, object]
 
 
-def generator_of(seed: int) -> Generator:
-    """Return the generator of a sample, a function of its seed alone."""
-    return Generator(PCG64(SeedSequence((seed, _STREAM))))
+def generator_of(seed: int, stream: int = _STREAM) -> Generator:
+    """Return the generator of a sample, a function of its seed alone; another stream gives independent draws."""
+    return Generator(PCG64(SeedSequence((seed, stream))))
 
 
 def degrade(
