@@ -29,6 +29,7 @@ from torch.utils.data import DataLoader, Dataset
 from trainauto.core.files import write_json_atomically
 from trainauto.core.plan import Plan
 from trainauto.data import DynamicDataLoader, PairedImageDataset
+from trainauto.tasks.sr.data.reading import Reading
 
 SCALE, LQ_SIZE, BATCH, IMAGES = 4, 48, 8, 8
 PHOTOGRAPHS = ["astronaut.png", "brick.png", "chelsea.png", "coffee.png", "grass.png", "ihc.png", "motorcycle_left.png"]
@@ -102,7 +103,7 @@ def peer_run(roots: tuple[str, str], workers: int, count: int) -> float:
 
 def our_loader(roots: tuple[str, str], workers: int, cache: str | None) -> DynamicDataLoader:
     """Build our loader over the same files."""
-    dataset = PairedImageDataset(*roots, scale=SCALE, cache_dir=cache)
+    dataset = PairedImageDataset(*roots, scale=SCALE, reading=Reading(cache_dir=cache))
     return DynamicDataLoader(
         dataset, Plan.of(batch_size=BATCH, lq_size=LQ_SIZE), seed=0, num_workers=workers, lookahead=4 * workers
     )

@@ -11,6 +11,8 @@ from trainauto.core.errors import InputError
 from trainauto.core.plan import Plan
 from trainauto.data import DynamicDataLoader, GTImageDataset
 from trainauto.tasks.sr.data.decode_check import damaged_among
+from trainauto.tasks.sr.data.pixel_format import PixelFormat
+from trainauto.tasks.sr.data.reading import Reading
 
 Write = Callable[..., Path]
 
@@ -45,13 +47,13 @@ def test_decoding_all_refuses_damaged_ones(damaged: Path, few: int, monkeypatch:
     whole = (damaged / "image_000.jpg").read_bytes()
     (damaged / "broken.png").write_bytes(b"\x89PNG\r\n\x1a\n")
     with pytest.raises(InputError, match=r"broken\.png"):
-        GTImageDataset(str(damaged), scale=2, decode_all=True).scan()
+        GTImageDataset(str(damaged), scale=2, reading=Reading(decode_all=True)).scan()
     (damaged / "broken.png").unlink()
     with pytest.raises(InputError, match=r"'train': .*image_001\.jpg is damaged: Corrupt JPEG data") as caught:
-        GTImageDataset(str(damaged), scale=2, decode_all=True).scan()
+        GTImageDataset(str(damaged), scale=2, reading=Reading(decode_all=True)).scan()
     assert len(caught.value.problems) == 1
     (damaged / "image_001.jpg").write_bytes(whole)
-    assert GTImageDataset(str(damaged), scale=2, decode_all=True).scan().samples == 3
+    assert GTImageDataset(str(damaged), scale=2, reading=Reading(decode_all=True)).scan().samples == 3
 
 
 def _die(_path: str, channels: int) -> str:
@@ -63,4 +65,4 @@ def test_killed_process_that_decodes_is_one_block(damaged: Path, monkeypatch: py
     monkeypatch.setattr("os.cpu_count", lambda: 2)  # one core would decode in this process
     monkeypatch.setattr("trainauto.tasks.sr.data.decode_check._damage", _die)
     with pytest.raises(InputError, match=r"'train': a process .* was killed\n  Memory"):
-        list(damaged_among([str(damaged / "image_000.jpg")], 3, "train"))
+        list(damaged_among([str(damaged / "image_000.jpg")], PixelFormat(3), "train"))

@@ -31,16 +31,24 @@ from trainauto.optim.precision import Precision
 from trainauto.options.degradation_options import MOA_NOT_USED, KernelOptions
 from trainauto.options.load import LoadedOptions
 from trainauto.options.schema import Options, TrainDataset, ValDataset
+from trainauto.options.source_locations import KeyPath
 from trainauto.storage.run_directory import RunDirectory
 from trainauto.tasks.sr.data import DATASETS
 from trainauto.tasks.sr.data.augmentations import Augmentations
+from trainauto.tasks.sr.data.image_crops import ImageCrops
 from trainauto.tasks.sr.data.image_dataset import ImageDataset
+from trainauto.tasks.sr.data.reading import Reading
 from trainauto.tasks.sr.models.run_validator import RunValidator
 from trainauto.tasks.sr.models.tiles import TiledEnlarger
 
 logger = logging.getLogger(__name__)
 
 LARGEST_BATCH = 2**16
+
+READ = frozenset({"cache_dir", "decode_all", "meta_info", "root_weights", "bit_depth", "color"})
+"""Options of a set that its :class:`~trainauto.tasks.sr.data.reading.Reading` holds."""
+
+LUMA = "y"
 
 NOT_OF_THE_DATASET = frozenset(
     {"type", "name", "lq_size", "batch_size_per_gpu", "accum_iter", "num_worker_per_gpu", "lookahead"}
@@ -61,6 +69,10 @@ def _dataset(
         parameters = inspect.signature(DATASETS.get(chosen.type)).parameters
     arguments = _dataset_arguments(chosen, parameters.keys() - {"type"})
     filled_in: dict[str, Any] = {"scale": loaded.options.scale, "channels": channels_of(network), "kept": kept}
+    if "reading" in parameters:
+        filled_in["reading"] = reading = reading_of(loaded.options, chosen, kept)
+        _check_channels(loaded, path, reading, channels_of(network))
+        arguments = {name: value for name, value in arguments.items() if name not in READ}
     filled_in["crops_larger"] = key != "train"
     if key == "train":
         filled_in["references"] = targets(loaded.options)
@@ -76,6 +88,24 @@ def _dataset(
     return dataset
 
 
+def crops_of(options: Options, channels: int) -> ImageCrops:
+    """Return the kind of the samples of an option file, whatever set they come from."""
+    return ImageCrops(channels, options.scale, targets(options), bits=options.datasets.train.bit_depth)
+
+
+def reading_of(options: Options, chosen: TrainDataset | ValDataset, kept: Kept | None) -> Reading:
+    """Return which images of its folders a set reads, and how."""
+    return Reading(
+        cache_dir=chosen.cache_dir,
+        decode_all=chosen.decode_all,
+        meta_info=chosen.meta_info,
+        root_weights=chosen.root_weights if isinstance(chosen, TrainDataset) else None,
+        bits=chosen.bit_depth,
+        is_luma=LUMA in (chosen.color, options.input_pixel_format),
+        kept=kept,
+    )
+
+
 def _augmentations(options: Options) -> Augmentations | None:
     """Return what is mixed into training samples, under the keys of traiNNer-redux or neosr."""
     of_set, train = options.datasets.train, options.train
@@ -84,6 +114,14 @@ def _augmentations(options: Options) -> Augmentations | None:
     if of_set.augmentation is not None and of_set.aug_prob is not None:
         return Augmentations(of_set.augmentation, of_set.aug_prob)
     return Augmentations(train.moa_augs, train.moa_probs) if train.use_moa else None
+
+
+def _check_channels(loaded: LoadedOptions, path: KeyPath, reading: Reading, channels: int) -> None:
+    if reading.is_luma and channels != 1:
+        key = (*path, "color") if loaded.options.input_pixel_format != LUMA else ("input_pixel_format",)
+        with locate_errors(loaded, key):
+            message = f"images are read as luma, one channel, and the network takes {channels}"
+            raise InputError(Problem(message, advice="Write num_in_ch: 1 and num_out_ch: 1 in network_g."))
 
 
 def _dataset_arguments(chosen: TrainDataset | ValDataset, parameters: Set[str]) -> dict[str, Any]:

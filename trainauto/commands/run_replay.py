@@ -32,9 +32,23 @@ SUFFIX = "_replay"
 
 RESUME_INSTEAD = "A run of a language model resumes from a checkpoint to the bit: the same command with --auto_resume."
 
-OF_THE_SAMPLES = ("manual_seed", "scale", *DegradationOptions.model_fields.keys() - set(NOT_USED))
+OF_THE_SAMPLES = (
+    "manual_seed",
+    "scale",
+    "input_pixel_format",
+    *DegradationOptions.model_fields.keys() - set(NOT_USED),
+)
 OF_THE_AUGMENTATIONS = ("use_moa", "moa_augs", "moa_probs")
-OF_THE_MACHINE = ("dataroot_gt", "dataroot_lq", "cache_dir", "num_worker_per_gpu", "lookahead", "name")
+OF_THE_MACHINE = (
+    "dataroot_gt",
+    "dataroot_lq",
+    "cache_dir",
+    "meta_info",
+    "decode_all",
+    "num_worker_per_gpu",
+    "lookahead",
+    "name",
+)
 """Options of the training set that may differ: where its files lie here, and how they are read."""
 
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
+from trainauto.builders.data import crops_of
 from trainauto.builders.load_plugins import load_plugins
-from trainauto.builders.losses import targets
 from trainauto.builders.model import build_model, build_network, channels_of, choose_precision
 from trainauto.core.batch import Batch
 from trainauto.core.errors import TrainautoError
@@ -27,7 +27,6 @@ from trainauto.memory.monitor.meter import MemoryMeter
 from trainauto.memory.monitor.oom import allocator_message, is_out_of_memory
 from trainauto.memory.monitor.release import release_memory
 from trainauto.options.load import load_options, super_resolution_only
-from trainauto.tasks.sr.data.image_crops import ImageCrops
 
 PLAN_ALONE = "Leave --measure out; validate trains a real step."
 MEASURED_STEPS = 3
@@ -63,7 +62,7 @@ class BenchmarkSteps:
             calm_allocator()
         torch.manual_seed(loaded.options.manual_seed)
         network = build_network(loaded, pretrained=False)
-        self._workload = ImageCrops(channels_of(network), loaded.options.scale, targets(loaded.options))
+        self._workload = crops_of(loaded.options, channels_of(network))
         self._model = build_model(loaded, network, precision, pretrained=False)
         self._settings = StepSettings(max_norm=loaded.options.train.grad_clip)
         make_optimizer_state(self._model.optimizers.values())

@@ -7,7 +7,7 @@ from typing import Any
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode, unset_fake_temporarily
 
-from trainauto.builders.losses import targets
+from trainauto.builders.data import crops_of
 from trainauto.builders.model import build_model, build_network, channels_of, choose_precision
 from trainauto.builders.tasks import finetuning_of, images_of, texts_of
 from trainauto.engine.traced_training import FakeTraining, empty_batch
@@ -19,7 +19,6 @@ from trainauto.models.parallel import bucketed
 from trainauto.options.finetune_options import FinetuneOptions
 from trainauto.options.load import LoadedOptions
 from trainauto.options.run_options import FileOptions
-from trainauto.tasks.sr.data.image_crops import ImageCrops
 
 logger = logging.getLogger(__name__)
 
@@ -105,7 +104,7 @@ class FakeRun(FakeTraining):
         clips = options.train.grad_clip is not None
         return cls(
             build,
-            lambda plan: empty_batch(plan, ImageCrops(channels, options.scale, targets(options))),
+            lambda plan: empty_batch(plan, crops_of(options, channels)),
             clips=clips,
             libraries=card_libraries() if like_cuda or precision.device.type == "cuda" else None,
             sums_after=together is not None and not overlaps and not together.fully_shard,

@@ -113,6 +113,23 @@ def workers_within_lookahead(options: Options) -> Iterator[Finding]:
         yield Finding(("datasets", "train", "num_worker_per_gpu"), message, advice)
 
 
+@_reads("input_pixel_format", "output_pixel_format")
+def one_pixel_format(options: Options) -> Iterator[Finding]:
+    """Networks make images of the kind that they are given."""
+    if options.input_pixel_format != options.output_pixel_format:
+        message = f"the input is {options.input_pixel_format} and the output {options.output_pixel_format}"
+        yield Finding(("output_pixel_format",), message, "Write the same for both.")
+
+
+@_reads("datasets", "input_pixel_format")
+def one_format_of_pixels(options: Options) -> Iterator[Finding]:
+    """Validation compares what training learns."""
+    formats = {path: (one.color or options.input_pixel_format) for path, one in image_sets(options.datasets)}
+    if len(set(formats.values())) > 1:
+        path = next(path for path, color in formats.items() if color == "y")
+        yield Finding((*path, "color"), "one set is read as y and another is not", "Write the same for all.")
+
+
 @_reads("datasets")
 def roots_fit_type(options: Options) -> Iterator[Finding]:
     """Paired sets need both roots, GT sets only one, and roots name something."""

@@ -1,6 +1,8 @@
 """Options of training and validation sets."""
 
-from pydantic import BaseModel, ConfigDict
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
 
 from trainauto.options.degradation_options import AugmentationKind, KernelOptions, Probability, ResizeMode, Weights
 from trainauto.options.fields import FolderName, NonNegativeInt, PositiveInt, Roots, Section, option
@@ -74,6 +76,26 @@ class TrainDataset(KernelOptions):
         "is named in the log when it is first read.",
         reason="off: it takes as long as reading the set once",
     )
+    meta_info: str | None = option(
+        None,
+        "A text file that names the high-quality images to use, a path below its root on each line, with or without "
+        "BasicSR's size behind it (`0001_s001.png (480,480,3)`).",
+        reason="null: all of them",
+    )
+    root_weights: Annotated[list[Annotated[float, Field(gt=0.0)]], Field(min_length=1)] | None = option(
+        None,
+        "How often each root of dataroot_gt is drawn from, in proportion. An epoch holds every image at least "
+        "once, and repeats those of smaller roots.",
+        reason="null: every image as often as any other",
+    )
+    bit_depth: Literal[8, 16] = option(
+        8, "Bits of a sample that images are read with; images of the other depth are converted.", unit="bits"
+    )
+    color: Literal["rgb", "y"] | None = option(
+        None,
+        "y reads images as the Y of BT.601, 16 to 235 in 8 bits, for a network of one channel (BasicSR's meaning).",
+        reason="null: input_pixel_format",
+    )
     filename_tmpl: str | None = option(
         None,
         "Name of a low-quality image without its extension, where `{}` is that of its partner (BasicSR's meaning): "
@@ -92,6 +114,9 @@ class ValDataset(Section):
     lq_resize_mode: ResizeMode | None = option(None, "As for training.")
     cache_dir: str | None = option(None, "As for training.")
     decode_all: bool = option(False, "As for training.")
+    meta_info: str | None = option(None, "As for training.")
+    bit_depth: Literal[8, 16] = option(8, "As for training; metrics compare pixels of 8 bits.", unit="bits")
+    color: Literal["rgb", "y"] | None = option(None, "As for training.")
     filename_tmpl: str | None = option(None, "As for training.")
 
 

@@ -96,6 +96,8 @@ class Options(DegradationOptions, RunOptions):
         "ESRGANModel against one that compares real and made images with each other (relativistic).",
     )
     scale: Annotated[int, Field(ge=1, le=16), BeforeValidator(whole)] = option(4, "Enlargement factor.", unit="times")
+    input_pixel_format: Literal["rgb", "y"] = option("rgb", "y reads all sets as color: y does (traiNNer-redux's key).")
+    output_pixel_format: Literal["rgb", "y"] = option("rgb", "The same as input_pixel_format.")
     use_channels_last: bool = option(False, "Keep images as NHWC in memory; faster with autocast on recent GPUs.")
     use_compile: bool = option(
         False, "Run network_g through torch.compile with dynamic shapes.", reason="compiling costs minutes"

@@ -11,6 +11,7 @@ from trainauto.core.batch import Batch
 from trainauto.core.plan import Plan
 from trainauto.core.records import PeakReading
 from trainauto.data import DynamicDataLoader, GTImageDataset
+from trainauto.tasks.sr.data.reading import Reading
 
 LOOKAHEAD, FREQUENCY = 4, 3
 LIMIT_BYTES = 64 * 2**20
@@ -20,7 +21,7 @@ Size = tuple[int, int]
 @pytest.fixture
 def loader(tmp_path: Path, write_images: Callable[..., Path]) -> Iterator[DynamicDataLoader]:
     photos = write_images("photos", 3, (90, 100))
-    dataset = GTImageDataset(str(photos), scale=2, cache_dir=str(tmp_path / "cache"))
+    dataset = GTImageDataset(str(photos), scale=2, reading=Reading(cache_dir=str(tmp_path / "cache")))
     with DynamicDataLoader(dataset, Plan.of(batch_size=4, lq_size=16), seed=7, lookahead=LOOKAHEAD) as one:
         yield one
 

@@ -87,14 +87,14 @@ def _factor(crops: Crops, name: str) -> int:
 
 
 def _resized(pixels: Pixels, size: tuple[int, ...], mode: str) -> Pixels:
-    return to_pixels(resized(to_image(pixels), size[0], size[1], mode))
+    return to_pixels(resized(to_image(pixels), size[0], size[1], mode), pixels.dtype)
 
 
 def _mixup(crops: Crops, rng: Generator, partner: Partner) -> Augmented:
     """Average two samples."""
     share, other = float(rng.uniform(0.4, 0.6)), partner()
     mixed = {
-        name: to_pixels(share * to_image(pixels) + (1 - share) * to_image(other[name]))
+        name: to_pixels(share * to_image(pixels) + (1 - share) * to_image(other[name]), pixels.dtype)
         for name, pixels in crops.items()
     }
     return mixed, {"share": share}

@@ -9,12 +9,13 @@ from multiprocessing import get_context
 
 from trainauto.core.errors import InputError, Problem
 from trainauto.tasks.sr.data.image_io import decoded
+from trainauto.tasks.sr.data.pixel_format import PixelFormat
 
 FEW = 64
 """So many images are decoded before further processes would have started."""
 
 
-def damaged_among(paths: Sequence[str], channels: int, set_name: str) -> Iterator[Problem]:
+def damaged_among(paths: Sequence[str], form: PixelFormat, set_name: str) -> Iterator[Problem]:
     """Yield what is wrong with each image that cannot be decoded, or that the decoder says is damaged.
 
     On all cores where there are many: each process hears what its own decoder says.
@@ -22,7 +23,7 @@ def damaged_among(paths: Sequence[str], channels: int, set_name: str) -> Iterato
     Raises:
         InputError: one of these processes was killed.
     """
-    look = partial(_damage, channels=channels)
+    look = partial(_damage, form=form)
     if len(paths) <= FEW or (os.cpu_count() or 1) == 1:
         damages = map(look, paths)
         yield from (_problem(*result, set_name) for result in zip(paths, damages, strict=True) if result[1])
@@ -38,9 +39,9 @@ def damaged_among(paths: Sequence[str], channels: int, set_name: str) -> Iterato
             ) from error
 
 
-def _damage(path: str, channels: int) -> str:
+def _damage(path: str, form: PixelFormat) -> str:
     try:
-        return decoded(path, channels)[1]
+        return decoded(path, form)[1]
     except InputError as error:
         return error.problems[0].message
 

@@ -7,7 +7,6 @@ from torch import Tensor
 from trainauto.core.hashing import splitmix64
 from trainauto.data.dynamic_dataset import SampleKey
 from trainauto.data.registry import DATASETS
-from trainauto.data.sample_files import Kept
 from trainauto.tasks.sr.data.augmentations import Crops
 from trainauto.tasks.sr.data.file_datasets import GTImageDataset, PairedImageDataset
 from trainauto.tasks.sr.data.geometry import crop_corner_px, flipped, padded_to
@@ -15,6 +14,8 @@ from trainauto.tasks.sr.data.image_crops import ImageCrops
 from trainauto.tasks.sr.data.image_dataset import as_tensors
 from trainauto.tasks.sr.data.image_io import Pixels
 from trainauto.tasks.sr.data.pairing import AS_NAMED
+from trainauto.tasks.sr.data.pixel_format import PixelFormat
+from trainauto.tasks.sr.data.reading import Reading
 from trainauto.tasks.sr.degradations import DegradationSettings, Drawn, degrade, generator_of
 from trainauto.tasks.sr.degradations.image import to_image, to_pixels
 from trainauto.tasks.sr.degradations.presets import settings_of
@@ -37,6 +38,7 @@ class DegradedCrops:
         references: names of the targets that samples hold.
         use_hflip: allow left-right flips.
         use_rot: allow up-down flips and quarter turns.
+        form: of the pixels; low-quality ones are rounded to 8 bits in any.
     """
 
     def __init__(
@@ -46,11 +48,12 @@ class DegradedCrops:
         sharpening: Sharpening,
         references: Sequence[str],
         *,
+        form: PixelFormat,
         use_hflip: bool,
         use_rot: bool,
     ) -> None:
         self._scale, self._settings, self._sharpening = scale, settings or settings_of(), sharpening
-        self._references = references
+        self._references, self._form = references, form
         self._flips = {"use_hflip": use_hflip, "use_rot": use_rot}
 
     def crop(self, pixels: Pixels, side: int, seed: int) -> tuple[Crops, list[Drawn]]:
@@ -83,10 +86,10 @@ class DegradedCrops:
             drawn.append(Drawn("sharpening", {"radius": radius}))
         height, width = (length // self._scale for length in pixels.shape[:2])
         low, steps = degrade(source, self._settings, rng, height, width)
-        targets = {GT: to_pixels(sharp) if sharpening.target else pixels}
+        targets = {GT: to_pixels(sharp, pixels.dtype) if sharpening.target else pixels}
         if SHARP in self._references:
-            targets[SHARP] = to_pixels(sharp)
-        return {"lq": to_pixels(low), **targets}, [*drawn, *steps]
+            targets[SHARP] = to_pixels(sharp, pixels.dtype)
+        return {"lq": self._form.deepened(to_pixels(low)), **targets}, [*drawn, *steps]
 
 
 @DATASETS.register("RealESRGANDataset")
@@ -115,30 +118,20 @@ class RealESRGANDataset(GTImageDataset):
         name: str = "train",
         use_hflip: bool = True,
         use_rot: bool = True,
-        cache_dir: str | None = None,
-        decode_all: bool = False,
-        kept: Kept | None = None,
+        reading: Reading = Reading(),  # noqa: B008  it is frozen
     ) -> None:
-        super().__init__(
-            dataroot_gt,
-            scale=scale,
-            channels=channels,
-            name=name,
-            cache_dir=cache_dir,
-            decode_all=decode_all,
-            kept=kept,
-        )
-        self.workload = ImageCrops(channels, scale, references)
+        super().__init__(dataroot_gt, scale=scale, channels=channels, name=name, reading=reading)
+        self.workload = ImageCrops(channels, scale, references, bits=reading.bits)
         self._degraded = DegradedCrops(
-            scale, degradations, sharpening, references, use_hflip=use_hflip, use_rot=use_rot
+            scale, degradations, sharpening, references, form=self.form, use_hflip=use_hflip, use_rot=use_rot
         )
 
     def _crops(self, key: SampleKey) -> tuple[Crops, list[Drawn]]:
-        return self._degraded.crop(self._read(self._gt[key.sample]), key.size, key.seed)
+        return self._degraded.crop(self._read(self._gt[self.place_of(key.sample)]), key.size, key.seed)
 
     def full_sample(self, index: int) -> dict[str, Tensor]:
         """Return the whole image and a degraded copy, the same each time."""
-        return as_tensors(self._degraded.whole(_cut(self._read(self._gt[index]), self.scale), index)[0])
+        return as_tensors(self._degraded.whole(_cut(self._read(self._gt[self.place_of(index)]), self.scale), index)[0])
 
 
 @DATASETS.register("RealESRGANPairedDataset")
@@ -168,10 +161,8 @@ class RealESRGANPairedDataset(PairedImageDataset):
         name: str = "train",
         use_hflip: bool = True,
         use_rot: bool = True,
-        cache_dir: str | None = None,
-        decode_all: bool = False,
+        reading: Reading = Reading(),  # noqa: B008  it is frozen
         filename_tmpl: str = AS_NAMED,
-        kept: Kept | None = None,
         crops_larger: bool = False,
     ) -> None:
         super().__init__(
@@ -182,28 +173,26 @@ class RealESRGANPairedDataset(PairedImageDataset):
             name=name,
             use_hflip=use_hflip,
             use_rot=use_rot,
-            cache_dir=cache_dir,
-            decode_all=decode_all,
+            reading=reading,
             filename_tmpl=filename_tmpl,
-            kept=kept,
             crops_larger=crops_larger,
         )
-        self.workload = ImageCrops(channels, scale, references)
+        self.workload = ImageCrops(channels, scale, references, bits=reading.bits)
         self._pair_prob, self._sharpens, self._sharpens_target = (
             dataroot_lq_prob,
             SHARP in references,
             sharpening.target,
         )
         self._degraded = DegradedCrops(
-            scale, degradations, sharpening, references, use_hflip=use_hflip, use_rot=use_rot
+            scale, degradations, sharpening, references, form=self.form, use_hflip=use_hflip, use_rot=use_rot
         )
 
     def _crops(self, key: SampleKey) -> tuple[Crops, list[Drawn]]:
         if splitmix64(key.seed ^ _PAIR) >= self._pair_prob * 2**64:
-            return self._degraded.crop(self._read(self._gt[key.sample]), key.size, key.seed)
+            return self._degraded.crop(self._read(self._gt[self.place_of(key.sample)]), key.size, key.seed)
         sample, _ = super()._crops(key)
         if self._sharpens or self._sharpens_target:
-            sharp = to_pixels(sharpened(to_image(sample[GT])))
+            sharp = to_pixels(sharpened(to_image(sample[GT])), sample[GT].dtype)
             sample |= {SHARP: sharp} if self._sharpens else {}
             sample |= {GT: sharp} if self._sharpens_target else {}
         return sample, [Drawn("pair of files", {})]

@@ -15,6 +15,7 @@ from trainauto.tasks.sr.data.image_files import ImageFile
 from trainauto.tasks.sr.data.kept_images import Files
 from trainauto.tasks.sr.data.pair_sizes import WrongPair
 from trainauto.tasks.sr.data.pairing import AS_NAMED, pair_images
+from trainauto.tasks.sr.data.reading import Reading
 from trainauto.tasks.sr.degradations import Drawn
 
 
@@ -39,9 +40,7 @@ class GTImageDataset(ImageDataset):
         name: str = "train",
         use_hflip: bool = True,
         use_rot: bool = True,
-        cache_dir: str | None = None,
-        decode_all: bool = False,
-        kept: Kept | None = None,
+        reading: Reading = Reading(),  # noqa: B008  it is frozen
         lq_resize_mode: str = "bicubic",
     ) -> None:
         super().__init__(
@@ -51,15 +50,13 @@ class GTImageDataset(ImageDataset):
             name=name,
             use_hflip=use_hflip,
             use_rot=use_rot,
-            cache_dir=cache_dir,
-            decode_all=decode_all,
-            kept=kept,
+            reading=reading,
         )
         self._resize_mode = lq_resize_mode
 
     def _crops(self, key: SampleKey) -> tuple[Crops, list[Drawn]]:
         scale, side = self.scale, key.size
-        pixels = self._read(self._gt[key.sample])
+        pixels = self._read(self._gt[self.place_of(key.sample)])
         pixels = pixels[: pixels.shape[0] // scale * scale, : pixels.shape[1] // scale * scale]
         pixels = padded_to(pixels, side * scale, side * scale)
         top, left = crop_corner_px(key.seed, pixels.shape[0] // scale, pixels.shape[1] // scale, side)
@@ -69,7 +66,7 @@ class GTImageDataset(ImageDataset):
     def full_sample(self, index: int) -> dict[str, Tensor]:
         """Return the whole image and its shrunk copy."""
         scale = self.scale
-        pixels = self._read(self._gt[index])
+        pixels = self._read(self._gt[self.place_of(index)])
         gt = pixels[: pixels.shape[0] // scale * scale, : pixels.shape[1] // scale * scale]
         return as_tensors({"lq": shrunk(gt, scale, self._resize_mode), "gt": gt})
 
@@ -111,10 +108,8 @@ class PairedImageDataset(ImageDataset):
         name: str = "train",
         use_hflip: bool = True,
         use_rot: bool = True,
-        cache_dir: str | None = None,
-        decode_all: bool = False,
+        reading: Reading = Reading(),  # noqa: B008  it is frozen
         filename_tmpl: str = AS_NAMED,
-        kept: Kept | None = None,
         crops_larger: bool = False,
     ) -> None:
         self._lq_roots, self._template, self._crops_larger = dataroot_lq, filename_tmpl, crops_larger
@@ -125,16 +120,16 @@ class PairedImageDataset(ImageDataset):
             name=name,
             use_hflip=use_hflip,
             use_rot=use_rot,
-            cache_dir=cache_dir,
-            decode_all=decode_all,
-            kept=kept,
+            reading=reading,
         )
 
     def _listed_sides(self, dataroot_gt: str | Sequence[str]) -> list[list[ImageFile]]:
         return [*super()._listed_sides(dataroot_gt), self._found(self._lq_roots, "dataroot_lq")]
 
     def _matched(self, sides: Sequence[Sequence[ImageFile]]) -> list[Files]:
-        return list(pair_images(*sides, set_name=self.name, filename_tmpl=self._template))
+        # A list of images leaves out others, and so their partners.
+        is_part = self._reading.meta_info is not None
+        return list(pair_images(*sides, set_name=self.name, filename_tmpl=self._template, of_more=is_part))
 
     def _taken(self, sides: Sequence[Sequence[ImageFile]], kept: Kept | None) -> list[Files]:
         samples = super()._taken(sides, kept)
@@ -143,15 +138,15 @@ class PairedImageDataset(ImageDataset):
 
     def _crops(self, key: SampleKey) -> tuple[Crops, list[Drawn]]:
         scale, side = self.scale, key.size
-        lq = padded_to(self._read(self._lq[key.sample]), side, side)
-        gt = padded_to(self._read(self._gt[key.sample]), side * scale, side * scale)
+        lq = padded_to(self._read(self._lq[self.place_of(key.sample)]), side, side)
+        gt = padded_to(self._read(self._gt[self.place_of(key.sample)]), side * scale, side * scale)
         top, left = crop_corner_px(key.seed, lq.shape[0], lq.shape[1], side)
         gt = gt[top * scale : (top + side) * scale, left * scale : (left + side) * scale]
         return self._turned(lq[top : top + side, left : left + side], gt, key.seed)
 
     def full_sample(self, index: int) -> dict[str, Tensor]:
         """Return both whole images; the high-quality one without an edge beyond its partner's."""
-        lq, gt = self._read(self._lq[index]), self._read(self._gt[index])
+        lq, gt = self._read(self._lq[self.place_of(index)]), self._read(self._gt[self.place_of(index)])
         gt = gt[: lq.shape[0] * self.scale, : lq.shape[1] * self.scale]
         return as_tensors({"lq": lq, "gt": gt})
 

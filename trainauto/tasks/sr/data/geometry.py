@@ -47,7 +47,7 @@ def flipped(pixels: Pixels, seed: int, *, use_hflip: bool, use_rot: bool) -> Pix
 
 
 def shrunk(pixels: Pixels, scale: int, mode: str = "bicubic") -> Pixels:
-    """Shrink by an integer factor, rounded to 8 bits; bicubic is antialiased and has a = -0.5.
+    """Shrink by an integer factor, rounded to its bits; bicubic is antialiased and has a = -0.5.
 
     Height and width must be multiples of ``scale``. Modes are those of
     :func:`~trainauto.tasks.sr.degradations.resizing.resized`.
@@ -56,10 +56,11 @@ def shrunk(pixels: Pixels, scale: int, mode: str = "bicubic") -> Pixels:
         return pixels
     height, width = pixels.shape[0] // scale, pixels.shape[1] // scale
     if mode != "bicubic":
-        return to_pixels(resized(to_image(pixels), height, width, mode))
-    image = to_tensor(pixels)[None].float()
+        return to_pixels(resized(to_image(pixels), height, width, mode), pixels.dtype)
+    tensor = to_tensor(pixels)
+    image, dtype = tensor[None].float(), tensor.dtype
     small = F.interpolate(image, (height, width), mode="bicubic", antialias=True, align_corners=False)
-    result: Pixels = small.round_().clamp_(0, 255)[0].permute(1, 2, 0).to(torch.uint8).numpy()
+    result: Pixels = small.round_().clamp_(0, torch.iinfo(dtype).max)[0].permute(1, 2, 0).to(dtype).numpy()
     return result
 
 
@@ -77,6 +78,11 @@ def shrunk_crop(pixels: Pixels, top: int, left: int, side_px: int, scale: int, m
 
 
 def to_tensor(pixels: Pixels) -> Tensor:
-    """Return a copy of (H, W, C) pixels as a contiguous uint8 tensor (C, H, W)."""
+    """Return a copy of (H, W, C) pixels as a contiguous tensor (C, H, W) of their bits."""
     # Always a copy: torch refuses to promise anything about tensors over read-only memory maps.
     return torch.from_numpy(np.array(pixels.transpose(2, 0, 1), order="C", copy=True))
+
+
+def in_8_bits(pixels: Tensor) -> Tensor:
+    """Return pixels of 8 or 16 bits, of any shape, rounded to 8."""
+    return pixels if pixels.dtype == torch.uint8 else (pixels.float() / 257).round_().to(torch.uint8)

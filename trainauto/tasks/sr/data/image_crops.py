@@ -7,24 +7,30 @@ from torch import Tensor
 
 from trainauto.core.plan import BatchShape
 from trainauto.core.workload import ImageArray, Tensors
+from trainauto.tasks.sr.data.geometry import in_8_bits
+from trainauto.tasks.sr.data.pixel_format import TRAINED_BITS
 
 SHOWN_PX = 256
 """Longest side of a reference that is shown."""
 
 
 class ImageCrops:
-    """Low-quality crops and their references, uint8 as they leave the loader.
+    """Low-quality crops and their references, uint8 or uint16 as they leave the loader.
 
     Args:
         channels: of all images.
         scale: enlargement factor between them.
         references: their names in a batch; ``gt`` is the image as its file holds it.
+        bits: of the pixels, 8 or 16.
     """
 
     weighs_samples = True
 
-    def __init__(self, channels: int, scale: int, references: Sequence[str] = ("gt",)) -> None:
+    def __init__(
+        self, channels: int, scale: int, references: Sequence[str] = ("gt",), *, bits: int = TRAINED_BITS
+    ) -> None:
         self._channels = channels
+        self._dtype = torch.uint8 if bits == TRAINED_BITS else torch.uint16
         self._scale = scale
         self._references = references
 
@@ -69,7 +75,7 @@ class ImageCrops:
         side = crops["lq"].shape[-1]
         crops = self.shrink(crops, side, min(side, max(1, SHOWN_PX // self._scale)))
         return [
-            {name: crop[sample].permute(1, 2, 0).numpy() for name, crop in crops.items()}
+            {name: in_8_bits(crop[sample]).permute(1, 2, 0).numpy() for name, crop in crops.items()}
             for sample in range(len(crops["lq"]))
         ]
 
@@ -77,5 +83,5 @@ class ImageCrops:
         """Return crops of the size asked for; their pixels are not set."""
         sides = {"lq": extent, **dict.fromkeys(self._references, extent * self._scale)}
         return {
-            name: torch.empty(samples, self._channels, side, side, dtype=torch.uint8) for name, side in sides.items()
+            name: torch.empty(samples, self._channels, side, side, dtype=self._dtype) for name, side in sides.items()
         }

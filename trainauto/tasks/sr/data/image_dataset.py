@@ -22,18 +22,19 @@ from trainauto.tasks.sr.data.decode_check import damaged_among
 from trainauto.tasks.sr.data.geometry import flipped, to_tensor
 from trainauto.tasks.sr.data.image_crops import ImageCrops
 from trainauto.tasks.sr.data.image_files import ImageFile, distinct_names, find_images
-from trainauto.tasks.sr.data.image_io import Pixels, read_header, read_image
+from trainauto.tasks.sr.data.image_io import Pixels, read_header, read_pixels
 from trainauto.tasks.sr.data.kept_images import Files, files_taken, sample_files_of
+from trainauto.tasks.sr.data.meta_info import listed_in
 from trainauto.tasks.sr.data.pair_sizes import WrongPair, problems_of, say_cropped
 from trainauto.tasks.sr.data.pixel_cache import PixelCache
+from trainauto.tasks.sr.data.pixel_format import DEEPEST_BITS, PixelFormat
+from trainauto.tasks.sr.data.reading import Reading
 from trainauto.tasks.sr.data.shared_pixels import SharedPixels, bytes_of, room_bytes
 from trainauto.tasks.sr.degradations import Drawn
 
 SHOWN_PROBLEMS = 10
 _PARTNER = 0x7061_7274
 """Keeps the draw of a partner apart from others of the same seed."""
-
-TRAINED_BITS, DEEPEST_BITS = 8, 16
 
 logger = logging.getLogger(__name__)
 
@@ -55,9 +56,7 @@ class ImageDataset(DynamicDataset):
         name: name of the set in messages.
         use_hflip: allow left-right flips.
         use_rot: allow up-down flips and quarter turns.
-        cache_dir: folder for decoded pixels; ``None`` decodes on every read.
-        decode_all: have :meth:`scan` decode every image, and refuse damaged ones.
-        kept: files that an earlier start of the run had; ``None`` takes those that are there.
+        reading: which images of the folders are read, and how.
     """
 
     small_run = SmallRun("compact", Plan.of(lq_size=32, batch_size=4))
@@ -73,29 +72,31 @@ class ImageDataset(DynamicDataset):
         name: str = "train",
         use_hflip: bool = True,
         use_rot: bool = True,
-        cache_dir: str | None = None,
-        decode_all: bool = False,
-        kept: Kept | None = None,
+        reading: Reading = Reading(),  # noqa: B008  it is frozen
     ) -> None:
         self.name = name
         self.scale = scale
-        self.workload = ImageCrops(channels, scale)
-        self.channels = channels
+        self._reading = reading
+        self.form = PixelFormat(channels, reading.bits, is_luma=reading.is_luma)
+        self.workload = ImageCrops(channels, scale, bits=reading.bits)
         self._use_hflip = use_hflip
         self._use_rot = use_rot
-        samples = self._taken(self._listed_sides(dataroot_gt), kept)
+        samples = self._taken(self._listed_sides(dataroot_gt), reading.kept)
         self._gt = [files[0] for files in samples]
         self._names = distinct_names(self._gt)
         self._sample_files = sample_files_of(samples)
-        self._decode_all = decode_all
+        self._repeated = self._repeats(dataroot_gt, reading.root_weights)
         self._deep: list[tuple[str, int]] = []
         self._cropped: list[WrongPair] = []
-        self._cache: PixelCache | SharedPixels | None = PixelCache(cache_dir, channels) if cache_dir else None
+        self._cache: PixelCache | SharedPixels | None = (
+            PixelCache(reading.cache_dir, self.form) if reading.cache_dir else None
+        )
         self._sizes_px: dict[str, tuple[int, int]] = {}
 
     def _listed_sides(self, dataroot_gt: str | Sequence[str]) -> list[list[ImageFile]]:
         """Return the high-quality images; and the low-quality ones, where the set has such files."""
-        return [self._found(dataroot_gt, "dataroot_gt")]
+        files = self._found(dataroot_gt, "dataroot_gt")
+        return [listed_in(self._reading.meta_info, files, self.name) if self._reading.meta_info else files]
 
     def _found(self, roots: str | Sequence[str], argument: str) -> list[ImageFile]:
         found = find_images(roots, set_name=self.name, argument=argument)
@@ -116,33 +117,61 @@ class ImageDataset(DynamicDataset):
         return self._sample_files
 
     def __len__(self) -> int:
-        return len(self._gt)
+        return len(self._gt) + len(self._repeated)
+
+    def place_of(self, sample: int) -> int:
+        """Return which of the images a sample is: all of them in their order, then those that are repeated."""
+        return sample if sample < len(self._gt) else self._repeated[sample - len(self._gt)]
+
+    def _repeats(self, roots: str | Sequence[str], weights: Sequence[float] | None) -> list[int]:
+        """Return which images come again in an epoch, so that roots are drawn from by their weights.
+
+        Every image comes at least once: those of the root that has most for its weight, once exactly.
+
+        Raises:
+            InputError: there is not one weight for each root.
+        """
+        if weights is None:
+            return []
+        count = 1 if isinstance(roots, str) else len(roots)
+        if len(weights) != count:
+            message = f"dataset '{self.name}': {counted(count, 'root')} and {counted(len(weights), 'weight')}"
+            raise InputError(Problem(message, advice="Write one for each root.", argument="root_weights"))
+        of_root: dict[int, list[int]] = {}
+        for place, file in enumerate(self._gt):
+            of_root.setdefault(file.root, []).append(place)
+        rounds = max(len(places) / weights[root] for root, places in of_root.items())
+        return [
+            places[number % len(places)]
+            for root, places in of_root.items()
+            for number in range(len(places), round(rounds * weights[root]))
+        ]
 
     def sample_name(self, index: int) -> str:
         """Return the path of the high-quality image."""
-        return self._gt[index].path
+        return self._gt[self.place_of(index)].path
 
     def sample_key(self, index: int) -> str:
-        """Return the name a picture of this sample is saved under; no other sample has it."""
-        return self._names[index]
+        """Return the name a picture of this sample is saved under; no other image has it."""
+        return self._names[self.place_of(index)]
 
     def scan(self) -> DatasetScan:
         """Read the size of every file; see the base class."""
         with ThreadPoolExecutor(8) as threads:
-            sizes_or_problems = list(threads.map(self._look_at, range(len(self))))
+            sizes_or_problems = list(threads.map(self._look_at, range(len(self._gt))))
         wrong = [item for item in sizes_or_problems if isinstance(item, WrongPair)]
         problems = [item for item in sizes_or_problems if isinstance(item, Problem)]
-        say_cropped(self._cropped, self.scale, len(self), self.name)
-        _refuse([*problems_of(wrong, self.scale, len(self), self.name), *problems])
-        if self._decode_all:
-            _refuse(list(damaged_among([file.path for file in self._files()], self.channels, self.name)))
+        say_cropped(self._cropped, self.scale, len(self._gt), self.name)
+        _refuse([*problems_of(wrong, self.scale, len(self._gt), self.name), *problems])
+        if self._reading.decode_all:
+            _refuse(list(damaged_among([file.path for file in self._files()], self.form, self.name)))
         self._say_deep()
         sizes = [size for size in sizes_or_problems if isinstance(size, tuple)]
         sides = [min(height, width) for height, width in sizes]
         smallest = min(range(len(sides)), key=sides.__getitem__)
         self.largest_sample = max(range(len(sizes)), key=lambda index: sizes[index][0] * sizes[index][1])
         self.digest = hashlib.sha256(repr(list(zip(self._names, sizes, strict=True))).encode()).hexdigest()
-        whole_bytes = sum(height * width for height, width in sizes) * self.scale**2 * self.channels
+        whole_bytes = sum(height * width for height, width in sizes) * self.scale**2 * self.form.pixel_bytes
         if isinstance(self._cache, PixelCache):
             self._cache.check_room(self._decoded_files(sizes), set_name=self.name)
         elif self.keeps_decoded and self._cache is None:
@@ -182,21 +211,21 @@ class ImageDataset(DynamicDataset):
         """Return (height, width) of an image, and note it if it has more bits than are trained.
 
         Raises:
-            InputError: it cannot be read, or not be decoded to 8 bits.
+            InputError: it cannot be read, or has more bits than can be decoded.
         """
         header = read_header(file.path)
         if header.bits > DEEPEST_BITS:
             what = f"{file.path} has {header.bits} bits a sample, which cannot be decoded"
             raise InputError(Problem(what, advice="Save it with 8 or 16 bits."))
-        if header.bits > TRAINED_BITS:
+        if header.bits > self.form.bits:
             self._deep.append((file.path, header.bits))
         self._sizes_px[file.path] = header.height_px, header.width_px
         return header.height_px, header.width_px
 
     def _keep_decoded(self) -> None:
-        needed, room = bytes_of(self._sizes_px, self.channels), room_bytes()
+        needed, room = bytes_of(self._sizes_px, self.form), room_bytes()
         if needed <= room:
-            self._cache = SharedPixels(self._sizes_px, self.channels)
+            self._cache = SharedPixels(self._sizes_px, self.form)
         else:
             logger.info(
                 "dataset '%s': decoded pixels take %s, more than %s (a quarter of the free memory): every crop decodes "
@@ -213,7 +242,7 @@ class ImageDataset(DynamicDataset):
         self._deep.clear()
         for folder, names in folders.items():
             logger.warning(
-                "dataset '%s': 16 bits are reduced to 8: %d of the images in %s (%s%s)",
+                "dataset '%s': 16 bits are reduced to 8: %d of the images in %s (%s%s). `bit_depth: 16` keeps them",
                 self.name,
                 len(names),
                 folder,
@@ -228,7 +257,7 @@ class ImageDataset(DynamicDataset):
         ]
 
     def _read(self, file: ImageFile) -> Pixels:
-        return self._cache.read(file.path) if self._cache is not None else read_image(file.path, self.channels)
+        return self._cache.read(file.path) if self._cache is not None else read_pixels(file.path, self.form)
 
     def _turned(self, lq: Pixels, gt: Pixels, seed: int) -> tuple[Crops, list[Drawn]]:
         turned = [flipped(pixels, seed, use_hflip=self._use_hflip, use_rot=self._use_rot) for pixels in (lq, gt)]

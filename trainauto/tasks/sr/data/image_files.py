@@ -60,6 +60,11 @@ class ImageFile:
     real_path: str = ""
     is_recent: bool = False
 
+    @property
+    def path_below_root(self) -> str:
+        """Its path below its root, with the extension."""
+        return self.name.removeprefix(_prefix(self.root))
+
 
 @dataclass(frozen=True)
 class ImageList:

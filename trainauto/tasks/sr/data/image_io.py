@@ -6,6 +6,7 @@ import warnings
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import cv2
 import numpy as np
@@ -15,9 +16,10 @@ from PIL import Image, UnidentifiedImageError
 from trainauto.core.errors import InputError, Problem
 from trainauto.data.decoder_warnings import decode_with_warnings, is_listened_to, is_padding, report_damage
 from trainauto.tasks.sr.data.exif_orientation import AS_STORED, orientation_of, upright, upright_size_px
+from trainauto.tasks.sr.data.pixel_format import PixelFormat
 
-Pixels = NDArray[np.uint8]
-"""An image as (H, W, C), RGB or one grey channel."""
+Pixels = NDArray[Any]
+"""An image as (H, W, C), RGB or one grey channel, uint8 or uint16."""
 
 # From 89 megapixels on Pillow warns without naming a file, from 179 on it refuses, which we say (:func:`read_header`).
 # What lies between is decoded as any other image is, by OpenCV: there is nothing to warn of. The filter is the whole
@@ -36,32 +38,40 @@ def read_image(path: str, channels: int) -> Pixels:
     Raises:
         InputError: the file cannot be read or decoded; names it.
     """
-    pixels, damage = decoded(path, channels)
+    return read_pixels(path, PixelFormat(channels))
+
+
+def read_pixels(path: str, form: PixelFormat) -> Pixels:
+    """Decode an image as :func:`read_image` does, to pixels of a format.
+
+    Raises:
+        InputError: the file cannot be read or decoded; names it.
+    """
+    pixels, damage = decoded(path, form)
     if damage:
         report_damage(path, damage)
     return pixels
 
 
-def decoded(path: str, channels: int) -> tuple[Pixels, str]:
-    """Return what :func:`read_image` returns, and what the decoder says of damage; empty where it says nothing.
+def decoded(path: str, form: PixelFormat) -> tuple[Pixels, str]:
+    """Return what :func:`read_pixels` returns, and what the decoder says of damage; empty where it says nothing.
 
     Raises:
         InputError: as :func:`read_image`.
     """
-    flags = (cv2.IMREAD_GRAYSCALE if channels == 1 else cv2.IMREAD_COLOR) | cv2.IMREAD_IGNORE_ORIENTATION
     damage = ""
     try:
         start = _start_of(path)
         if start.startswith(_GIF_START) or start[4:] in _AVIF_MARKS:
             # OpenCV has them in some builds, and turns AVIF whatever it is told.
-            return _decoded_by_pillow(path, channels), ""
+            return _decoded_by_pillow(path, form), ""
         is_tiff = start.startswith(_TIFF_STARTS)
         # Through memory only where OpenCV cannot open the path itself: it decodes a tenth slower from there. It turns
         # TIFF whatever it is told, and fails to do so on the straight way.
         if (path.isascii() or os.name != "nt") and not is_tiff:
-            decode = partial(cv2.imread, path, flags)
+            decode = partial(cv2.imread, path, form.flags)
         else:
-            decode = partial(cv2.imdecode, np.fromfile(path, np.uint8), flags)
+            decode = partial(cv2.imdecode, np.fromfile(path, np.uint8), form.flags)
         if is_listened_to(path):
             image, damage = decode_with_warnings(decode)
             damage = "" if is_padding(path, damage) else damage
@@ -78,9 +88,7 @@ def decoded(path: str, channels: int) -> tuple[Pixels, str]:
         raise InputError(
             Problem(f"cannot decode image {path}", advice="The file is damaged or no image; remove or replace it.")
         )
-    # A view: only the crop that is taken from it is ever copied, into RGB order.
-    pixels = upright(image[:, :, None] if channels == 1 else image[:, :, ::-1], orientation)
-    return np.asarray(pixels, np.uint8), damage
+    return np.asarray(upright(form.converted(image), orientation), form.dtype), damage
 
 
 def _without_room(path: str) -> InputError:
@@ -88,7 +96,7 @@ def _without_room(path: str) -> InputError:
     return InputError(Problem(f"no memory is left to decode image {path}", advice=advice))
 
 
-def _decoded_by_pillow(path: str, channels: int) -> Pixels:
+def _decoded_by_pillow(path: str, form: PixelFormat) -> Pixels:
     """Return the first picture of a file, upright.
 
     Raises:
@@ -100,8 +108,11 @@ def _decoded_by_pillow(path: str, channels: int) -> Pixels:
             orientation = orientation_of(image)
     except (OSError, ValueError, SyntaxError, EOFError) as error:
         raise InputError(Problem(f"cannot decode image {path}", advice=f"{error}")) from error
-    pixels = converted if channels != 1 else cv2.cvtColor(converted, cv2.COLOR_RGB2GRAY)[:, :, None]
-    return np.asarray(upright(pixels, orientation), np.uint8)
+    if form.channels == 1 and not form.is_luma:
+        pixels = form.deepened(cv2.cvtColor(converted, cv2.COLOR_RGB2GRAY)[:, :, None])
+    else:
+        pixels = form.converted(converted[:, :, ::-1])
+    return np.asarray(upright(pixels, orientation), form.dtype)
 
 
 def _start_of(path: str) -> bytes:

@@ -18,7 +18,12 @@ COMPARED_NAMES = 500
 
 
 def pair_images(
-    gt: Sequence[ImageFile], lq: Sequence[ImageFile], *, set_name: str, filename_tmpl: str = AS_NAMED
+    gt: Sequence[ImageFile],
+    lq: Sequence[ImageFile],
+    *,
+    set_name: str,
+    filename_tmpl: str = AS_NAMED,
+    of_more: bool = False,
 ) -> list[tuple[ImageFile, ImageFile]]:
     """Pair high- and low-quality images by key, in the order of ``gt``.
 
@@ -30,6 +35,7 @@ def pair_images(
         lq: low-quality images; without a template their keys may end in the suffix ``x2`` .. ``x9``, as DIV2K's do.
         set_name: for messages.
         filename_tmpl: name of a low-quality image, without extension, made of that of its partner (BasicSR's meaning).
+        of_more: leave out low-quality images without a partner, where ``gt`` is a part of what there is.
 
     Raises:
         InputError: an image has no partner, or a key occurs twice; names the set, the counts and the first files.
@@ -48,14 +54,14 @@ def pair_images(
     if problems:
         raise InputError(problems[:10])
     if not (_meet_across_roots(gt) or _meet_across_roots(lq)):
-        return _paired(gt, lq, set_name, filename_tmpl)
+        return _paired(gt, lq, set_name, filename_tmpl, of_more=of_more)
     of_gt, of_lq = _by_root(gt), _by_root(lq)
     if len(of_gt) != len(of_lq):
         what = f"dataset '{set_name}': several roots have images of the same name, so roots are paired in their order"
         what += f"; there are {len(of_gt)} of gt and {len(of_lq)} of lq"
         advice = "Name a root in dataroot_lq for each in dataroot_gt, in the same order."
         raise InputError(Problem(what, advice=advice, argument="dataroot_lq"))
-    paired = [_paired(*roots, set_name, filename_tmpl) for roots in zip(of_gt, of_lq, strict=True)]
+    paired = [_paired(*roots, set_name, filename_tmpl, of_more=of_more) for roots in zip(of_gt, of_lq, strict=True)]
     return [pair for pairs in paired for pair in pairs]
 
 
@@ -71,7 +77,7 @@ def _by_root(files: Sequence[ImageFile]) -> list[list[ImageFile]]:
 
 
 def _paired(
-    gt: Sequence[ImageFile], lq: Sequence[ImageFile], set_name: str, filename_tmpl: str
+    gt: Sequence[ImageFile], lq: Sequence[ImageFile], set_name: str, filename_tmpl: str, *, of_more: bool
 ) -> list[tuple[ImageFile, ImageFile]]:
     """Return the pairs of images whose keys are told apart.
 
@@ -81,7 +87,7 @@ def _paired(
     wanted = [_filled_in(filename_tmpl, file.key) for file in gt]
     partners = _partners(wanted, lq, may_have_suffix=filename_tmpl == AS_NAMED)
     pairs = [(file, partners[key]) for file, key in zip(gt, wanted, strict=True) if key in partners]
-    if len(pairs) == len(gt) == len(lq):
+    if len(pairs) == len(gt) and (of_more or len(gt) == len(lq)):
         return pairs
     used = {file.path for _, file in pairs}
     lone_gt = [(file, key) for file, key in zip(gt, wanted, strict=True) if key not in partners]

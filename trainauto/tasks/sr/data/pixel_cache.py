@@ -13,6 +13,7 @@ from trainauto.core.files import remove_leftovers, write_atomically
 from trainauto.core.units import GIB
 from trainauto.data.decoder_warnings import report_damage
 from trainauto.tasks.sr.data.image_io import Pixels, decoded
+from trainauto.tasks.sr.data.pixel_format import PixelFormat
 
 DECODED = "|upright"
 """How pixels were decoded, as it stands in the names of their files; another word leaves older files behind."""
@@ -27,12 +28,12 @@ class PixelCache:
 
     Args:
         folder: where the files go; made when it is needed.
-        channels: 1 or 3; part of the name, since grey and colour runs may share a folder.
+        form: of the pixels; part of the name, since grey and colour runs may share a folder.
     """
 
-    def __init__(self, folder: str, channels: int) -> None:
+    def __init__(self, folder: str, form: PixelFormat) -> None:
         self.folder = Path(folder).expanduser().resolve()
-        self.channels = channels
+        self.form = form
 
     def read(self, path: str) -> Pixels:
         """Return the image as a read-only memory map of shape (H, W, C).
@@ -45,7 +46,7 @@ class PixelCache:
         cached = self._file_of(path)
         with suppress(OSError, ValueError):  # missing, or damaged by something outside our control
             return self._opened(cached)
-        pixels, damage = decoded(path, self.channels)
+        pixels, damage = decoded(path, self.form)
         if damage:
             report_damage(path, damage)
             return pixels
@@ -76,7 +77,7 @@ class PixelCache:
             raise InputError(problem) from error
         remove_leftovers(self.folder)
         missing_bytes = sum(
-            height * width * self.channels
+            height * width * self.form.pixel_bytes
             for path, height, width in sizes_px
             if not self._file_of(path).exists() and not self._file_of(path, decoded="").exists()
         )
@@ -107,5 +108,8 @@ class PixelCache:
             stat = Path(path).stat()
         except OSError as error:
             raise InputError(f"cannot read image {path}: {error}") from error
-        identity = f"{Path(path).resolve()}|{stat.st_size}|{stat.st_mtime_ns}|{self.channels}{decoded}"
+        form = str(self.form.channels)  # alone, as versions wrote it that knew no others
+        if self.form != PixelFormat(self.form.channels):
+            form += f"|{self.form.bits} bits{', luma' if self.form.is_luma else ''}"
+        identity = f"{Path(path).resolve()}|{stat.st_size}|{stat.st_mtime_ns}|{form}{decoded}"
         return self.folder / f"{hashlib.sha256(identity.encode()).hexdigest()[:32]}.npy"

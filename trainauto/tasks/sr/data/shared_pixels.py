@@ -10,6 +10,7 @@ import numpy as np
 from trainauto.core.free_memory import free_memory_bytes
 from trainauto.data.decoder_warnings import report_damage
 from trainauto.tasks.sr.data.image_io import Pixels, decoded
+from trainauto.tasks.sr.data.pixel_format import PixelFormat
 
 LARGEST_SHARE = 0.25
 """Of the free memory; what is left is the run's, its workers' and everyone else's."""
@@ -21,9 +22,9 @@ def room_bytes() -> int:
     return int(LARGEST_SHARE * (free_memory_bytes() or 0) / max(1, ranks))
 
 
-def bytes_of(sizes_px: Mapping[str, tuple[int, int]], channels: int) -> int:
+def bytes_of(sizes_px: Mapping[str, tuple[int, int]], form: PixelFormat) -> int:
     """Return the bytes of images by (height, width)."""
-    return sum(height * width for height, width in sizes_px.values()) * channels
+    return sum(height * width for height, width in sizes_px.values()) * form.pixel_bytes
 
 
 class SharedPixels:
@@ -34,18 +35,18 @@ class SharedPixels:
 
     Args:
         sizes_px: (height, width) by path.
-        channels: 1 or 3.
+        form: of the pixels.
     """
 
-    def __init__(self, sizes_px: Mapping[str, tuple[int, int]], channels: int) -> None:
-        self.channels = channels
+    def __init__(self, sizes_px: Mapping[str, tuple[int, int]], form: PixelFormat) -> None:
+        self.form = form
         self._places: dict[str, tuple[int, int, tuple[int, int, int]]] = {}
         first = 0
         for number, (path, (height, width)) in enumerate(sizes_px.items()):
-            self._places[path] = number, first, (height, width, channels)
-            first += height * width * channels
-        self._pixels = _shared(first)
-        self._is_there = _shared(len(sizes_px))
+            self._places[path] = number, first, (height, width, form.channels)
+            first += height * width * form.channels
+        self._pixels = _shared(first, form.dtype)
+        self._is_there = _shared(len(sizes_px), np.uint8)
 
     def read(self, path: str) -> Pixels:
         """Return an image, (H, W, C), not to be written to.
@@ -58,7 +59,7 @@ class SharedPixels:
         place = self._places.get(path)
         if place is not None and self._is_there[place[0]]:
             return self._view(place[1], place[2])
-        pixels, damage = decoded(path, self.channels)
+        pixels, damage = decoded(path, self.form)
         if damage:
             report_damage(path, damage)
         elif place is not None and pixels.shape == place[2]:
@@ -78,12 +79,12 @@ class SharedPixels:
         return view
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"channels": self.channels}
+        return {"form": self.form}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.channels, self._places = state["channels"], {}
+        self.form, self._places = state["form"], {}
         self._pixels = self._is_there = np.zeros(0, np.uint8)
 
 
-def _shared(size: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
-    return np.frombuffer(mmap.mmap(-1, max(1, size)), np.uint8)
+def _shared(size: int, dtype: type[np.uint8] | type[np.uint16]) -> Pixels:
+    return np.frombuffer(mmap.mmap(-1, max(1, size * np.dtype(dtype).itemsize)), dtype)

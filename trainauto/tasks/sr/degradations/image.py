@@ -1,24 +1,26 @@
 """What the steps of a degradation take and return."""
 
+from typing import Any
+
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 Image = NDArray[np.float32]
 """(H, W, C), 0 to 1, with 1 or 3 channels."""
 
-Pixels = NDArray[np.uint8]
-"""(H, W, C), 0 to 255."""
+Pixels = NDArray[Any]
+"""(H, W, C) of uint8 or uint16, from 0 to all bits set."""
 
 
 def to_image(pixels: Pixels) -> Image:
-    """Return 8-bit pixels as an image."""
-    image: Image = np.multiply(pixels, np.float32(1 / 255), dtype=np.float32)
+    """Return pixels of 8 or 16 bits as an image."""
+    image: Image = np.multiply(pixels, np.float32(1 / np.iinfo(pixels.dtype).max), dtype=np.float32)
     return image
 
 
-def to_pixels(image: Image) -> Pixels:
-    """Return an image rounded to 8 bits; values outside of 0 to 1 are clipped."""
-    pixels: Pixels = np.rint(np.clip(image, 0, 1) * 255).astype(np.uint8)
+def to_pixels(image: Image, dtype: DTypeLike = np.uint8) -> Pixels:
+    """Return an image rounded to 8 bits, or those of ``dtype``; values outside of 0 to 1 are clipped."""
+    pixels: Pixels = np.rint(np.clip(image, 0, 1) * np.float32(np.iinfo(np.dtype(dtype)).max)).astype(dtype)
     return pixels
 
 

@@ -147,8 +147,8 @@ class SRModel(BaseModel):
         return made
 
     def _image(self, pixels: Tensor) -> Tensor:
-        """Return uint8 pixels as float32 from 0 to 1."""
-        return pixels.to(torch.float32, memory_format=self._format).div_(255)
+        """Return pixels of 8 or 16 bits as float32 from 0 to 1."""
+        return pixels.to(torch.float32, memory_format=self._format).div_(torch.iinfo(pixels.dtype).max)
 
     def _on_device(self, network: nn.Module) -> nn.Module:
         locate_errors: nn.Module = network.to(self.device, memory_format=self._format)  # type: ignore[call-overload]

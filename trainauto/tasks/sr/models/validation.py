@@ -22,6 +22,7 @@ from trainauto.core.words import counted
 from trainauto.core.workload import ImageArray
 from trainauto.data.dynamic_dataset import DynamicDataset
 from trainauto.memory.monitor.oom import is_out_of_memory
+from trainauto.tasks.sr.data.geometry import in_8_bits
 from trainauto.tasks.sr.data.large_images import empty_pixels
 from trainauto.tasks.sr.models.tiles import Box, Enlarge, Read, TiledEnlarger
 from trainauto.tasks.sr.models.validation_group import ImageResult, LocalValidation, StopHeard, ValidationGroup
@@ -219,9 +220,9 @@ class Validator:
         return ImageResult(score, output if self._pictures is not None else None, ooms=ooms)
 
     def _images(self, index: int) -> tuple[Tensor, ImageArray]:
-        """Return a sample: its input (1, C, h, w) of 8 bits, and the pixels of its reference."""
+        """Return a sample: its input (1, C, h, w), and the pixels of its reference in 8 bits."""
         sample = self.dataset.full_sample(index)
-        pixels = _to_pixels(sample["gt"])
+        pixels = _to_pixels(in_8_bits(sample["gt"]))
         reference = empty_pixels(self._scratch, *pixels.shape)
         reference[...] = pixels
         return sample["lq"][None], reference
@@ -243,7 +244,7 @@ class Validator:
         return empty_pixels(self._scratch, height * scale, width * scale, lq.shape[1])
 
     def _reader(self, lq: Tensor) -> Read:
-        return lambda box: (box.of(lq).float() / 255).to(self._device)
+        return lambda box: (box.of(lq).float() / torch.iinfo(lq.dtype).max).to(self._device)
 
     def _measured(self, image: ImageArray, reference: ImageArray) -> dict[str, float]:
         return {name: metric(image, reference) for name, metric in self._metrics.items()}
@@ -261,8 +262,8 @@ def _in_words(metric: Metric) -> str:
 
 
 def _bicubic(lq: Tensor, size: tuple[int, ...]) -> ImageArray:
-    """Return the pixels of plain enlargement of an input (1, C, h, w) of 8 bits."""
-    image = lq.float() / 255
+    """Return the pixels of plain enlargement of an input (1, C, h, w)."""
+    image = lq.float() / torch.iinfo(lq.dtype).max
     return _to_pixels(F.interpolate(image, size, mode="bicubic", antialias=True, align_corners=False)[0] * 255)
 
 

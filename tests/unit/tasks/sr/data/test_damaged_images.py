@@ -10,6 +10,8 @@ import pytest
 from trainauto.data import GTImageDataset
 from trainauto.data.decoder_warnings import decode_with_warnings
 from trainauto.tasks.sr.data.image_io import decoded, read_image
+from trainauto.tasks.sr.data.pixel_format import PixelFormat
+from trainauto.tasks.sr.data.reading import Reading
 
 Write = Callable[..., Path]
 
@@ -30,7 +32,7 @@ def damaged(write_images: Write) -> Path:
 
 
 def test_a_damaged_photograph_is_not_cached(damaged: Path, tmp_path: Path) -> None:
-    dataset = GTImageDataset(str(damaged), scale=2, cache_dir=str(tmp_path / "cache"))
+    dataset = GTImageDataset(str(damaged), scale=2, reading=Reading(cache_dir=str(tmp_path / "cache")))
     for index in range(3):
         dataset.full_sample(index)
     assert len(list((tmp_path / "cache").iterdir())) == 2
@@ -69,7 +71,7 @@ def test_padding_before_the_end_is_no_damage(write_images: Write, between: bytes
     content = file.read_bytes()
     assert content.endswith(b"\xff\xd9")
     file.write_bytes(content[:-2] + between + content[-2:])
-    decoded_pixels, damage = decoded(str(file), 3)
+    decoded_pixels, damage = decoded(str(file), PixelFormat(3))
     assert np.array_equal(decoded_pixels, pixels)
     assert heard in damage
     assert bool(heard) == bool(damage)

@@ -15,6 +15,7 @@ from trainauto.data import DynamicDataLoader
 from trainauto.tasks.sr.data import GTImageDataset, PairedImageDataset
 from trainauto.tasks.sr.data import image_dataset as module
 from trainauto.tasks.sr.data.image_io import read_image
+from trainauto.tasks.sr.data.pixel_format import PixelFormat
 from trainauto.tasks.sr.data.shared_pixels import SharedPixels, bytes_of
 
 WriteImages = Callable[..., Path]
@@ -56,7 +57,7 @@ def test_pairs_are_kept_too(write_images: WriteImages) -> None:
     dataset.keeps_decoded = True
     dataset.scan()
     assert isinstance(dataset._cache, SharedPixels)
-    assert bytes_of(dataset._sizes_px, 3) == 2 * 3 * (40 * 60 + 20 * 30)
+    assert bytes_of(dataset._sizes_px, PixelFormat(3)) == 2 * 3 * (40 * 60 + 20 * 30)
     dataset.full_sample(1)
     assert dataset._cache.kept == 2
 
@@ -72,7 +73,7 @@ def test_a_set_that_is_too_large_is_read_from_its_files_and_said(
 
 def test_a_process_that_shares_nothing_reads_the_files(write_images: WriteImages) -> None:
     folder = write_images("gt", 1)
-    pixels = SharedPixels({str(folder / "image_000.png"): (64, 80)}, 3)
+    pixels = SharedPixels({str(folder / "image_000.png"): (64, 80)}, PixelFormat(3))
     pixels.read(str(folder / "image_000.png"))
     alone = pickle.loads(pickle.dumps(pixels))
     assert pixels.kept == 1
@@ -82,7 +83,7 @@ def test_a_process_that_shares_nothing_reads_the_files(write_images: WriteImages
 
 def test_an_image_of_another_size_than_before_is_not_kept(write_images: WriteImages) -> None:
     file = write_images("gt", 1) / "image_000.png"
-    pixels = SharedPixels({str(file): (64, 80)}, 3)
+    pixels = SharedPixels({str(file): (64, 80)}, PixelFormat(3))
     cv2.imwrite(str(file), np.zeros((32, 40, 3), np.uint8))
     assert pixels.read(str(file)).shape == (32, 40, 3)
     assert pixels.kept == 0
