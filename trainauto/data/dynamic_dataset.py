@@ -84,6 +84,7 @@ class DynamicDataset(Dataset[Mapping[str, Tensor]], ABC):
         bounding_option: what bounds batches of its samples that memory lets grow; ``None`` where nobody is warned of
             runs that have too few of them.
         if_changed: advice where a resume has other samples than the checkpoint was written with.
+        if_waiting: advice where steps wait for samples; empty where there is none.
         changes: how its files differ from those that a resumed run began with.
         not_read: files beside the samples that are of kinds which are not read, by suffix.
     """
@@ -96,6 +97,7 @@ class DynamicDataset(Dataset[Mapping[str, Tensor]], ABC):
     knows_largest: bool = False
     bounding_option: str | None = None
     if_changed: str = f"Restore it as it was; {ACCEPT} takes it as it is, and begins an epoch; or begin a new run."
+    if_waiting: str = ""
     changes: SetChanges = SetChanges()
     not_read: Mapping[str, int] = MappingProxyType({})
 

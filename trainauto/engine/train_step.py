@@ -129,6 +129,7 @@ def take_in(run: Training, record: StepRecord) -> None:
         )
     run.progress += record
     run.last_resort.see(record)
+    run.data_wait.see(record, run.loader.dataset.if_waiting)
     note_plan(run, record)
     decide_on_step(run, record)
 

@@ -13,6 +13,7 @@ from trainauto.data.dynamic_loader import DynamicDataLoader
 from trainauto.distributed.communicator import SINGLE_PROCESS, Communicator
 from trainauto.engine.checkpointing_fallback import CheckpointingFallback
 from trainauto.engine.controls import Controls
+from trainauto.engine.data_wait import DataWait
 from trainauto.engine.journal import DecisionJournal
 from trainauto.engine.replay_script import FreeScript
 from trainauto.engine.signals import StopSignals
@@ -70,6 +71,7 @@ class Training:
             automation watches for that; else it ends the run.
         rollbacks: how the run has gone back to checkpoints so far, in order.
         has_said_nothing_learned: whether a step that trains nothing was reported.
+        data_wait: says where steps wait for their data.
     """
 
     model: BaseModel
@@ -92,6 +94,7 @@ class Training:
     leaves_out_non_finite: bool = False
     rollbacks: tuple[Rollback, ...] = ()
     has_said_nothing_learned: bool = False
+    data_wait: DataWait = field(default_factory=DataWait)
     snapshot: StepSnapshot = field(init=False)
 
     def __post_init__(self) -> None:

@@ -33,6 +33,10 @@ from trainauto.tasks.sr.data.shared_pixels import SharedPixels, bytes_of, room_b
 from trainauto.tasks.sr.degradations import Drawn
 
 SHOWN_PROBLEMS = 10
+IF_DECODING = (
+    "every crop decodes its whole file. `cache_dir: FOLDER` in datasets.train keeps decoded pixels on disk, and "
+    "`python -m trainauto prepare` cuts images into tiles; more workers (num_worker_per_gpu) decode at once"
+)
 _PARTNER = 0x7061_7274
 """Keeps the draw of a partner apart from others of the same seed."""
 
@@ -59,6 +63,7 @@ class ImageDataset(DynamicDataset):
         reading: which images of the folders are read, and how.
     """
 
+    if_waiting = "more workers (num_worker_per_gpu) make more samples at once, where cores are free"
     small_run = SmallRun("compact", Plan.of(lq_size=32, batch_size=4))
     keeps_decoded = False
     augmentations: Augmentations | None = None
@@ -227,6 +232,7 @@ class ImageDataset(DynamicDataset):
         if needed <= room:
             self._cache = SharedPixels(self._sizes_px, self.form)
         else:
+            self.if_waiting = IF_DECODING
             logger.info(
                 "dataset '%s': decoded pixels take %s, more than %s (a quarter of the free memory): every crop decodes "
                 "its file. `cache_dir: FOLDER` in this set keeps decoded pixels on disk",
