@@ -56,8 +56,8 @@ def test_decoding_all_refuses_damaged_ones(damaged: Path, few: int, monkeypatch:
     assert GTImageDataset(str(damaged), scale=2, reading=Reading(decode_all=True)).scan().samples == 3
 
 
-def _die(_path: str, channels: int) -> str:
-    os._exit(channels)
+def _die(_path: str, form: PixelFormat) -> str:
+    os._exit(form.channels)
 
 
 def test_killed_process_that_decodes_is_one_block(damaged: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -104,7 +104,7 @@ def decode_with_warnings(decode: Callable[[], Result]) -> tuple[Result, str]:
     return result, message
 
 
-def is_padding(path: str, damage: str) -> bool:
+def is_padding(encoded: bytes, damage: str) -> bool:
     """Whether all that a decoder found are zeros before the end marker, as some programs and cameras write them.
 
     Others there may be what is left of pixels after damage.
@@ -112,7 +112,7 @@ def is_padding(path: str, damage: str) -> bool:
     match = _BEFORE_THE_END.search(damage)
     if match is None:
         return False
-    return bytes(int(match[1])) + b"\xff\xd9" in Path(path).read_bytes()
+    return bytes(int(match[1])) + b"\xff\xd9" in encoded
 
 
 def is_listened_to(path: str) -> bool:

@@ -19,7 +19,8 @@ class TrainDataset(KernelOptions):
     name: str = option("train", "Name of the set in messages.")
     dataroot_gt: Roots = option(
         ...,
-        "Folder of high-quality images (searched recursively), an image file, or a list of them. `package:NAME/PATH` "
+        "Folder of high-quality images (searched recursively), an image file, an LMDB database as BasicSR makes them "
+        "(NAME.lmdb, with the package lmdb), or a list of these. `package:NAME/PATH` "
         "means PATH inside the installed Python package NAME.",
     )
     dataroot_lq: Roots | None = option(

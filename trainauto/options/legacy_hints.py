@@ -15,7 +15,7 @@ _HINTS = {
     "accumulate": "Write accum_iter.",
     "num_gpu": "Remove it: device says where to train, and --launcher pytorch uses several GPUs.",
     "gpu_ids": "Remove it: device says where to train, and CUDA_VISIBLE_DEVICES says which GPU.",
-    "io_backend": "Remove it: images are read from files; cache_dir keeps decoded pixels.",
+    "io_backend": "Remove it: a folder that ends in .lmdb is read as a database, any other as files.",
     "meta_info_file": "Write meta_info.",
     "use_shuffle": "Remove it: samples are always shuffled.",
     "dataset_enlarge_ratio": "Remove it: the stream of samples has no end.",

@@ -13,6 +13,7 @@ from PIL import features
 from trainauto.core.errors import InputError, Problem
 from trainauto.data.dataset_roots import resolve_root
 from trainauto.data.folder_walk import FoundFile, files_below
+from trainauto.tasks.sr.data.image_source import is_database, names_in_database
 
 logger = logging.getLogger(__name__)
 
@@ -88,8 +89,8 @@ def find_images(roots: str | Sequence[str], *, set_name: str, argument: str = ""
     """List the images under one or several roots, sorted within each root.
 
     A root is a folder (searched recursively, links to folders included, hidden files and folders left out), an image
-    file, or ``package:NAME/PATH``, which means PATH inside the installed Python package NAME. Errors blame
-    ``argument``.
+    file, an LMDB database (a folder whose name ends in ``.lmdb``), or ``package:NAME/PATH``, which means PATH inside
+    the installed Python package NAME. Errors blame ``argument``.
 
     Raises:
         InputError: a root does not exist or holds no image; names the set.
@@ -98,7 +99,7 @@ def find_images(roots: str | Sequence[str], *, set_name: str, argument: str = ""
     not_read: Counter[str] = Counter()
     for number, root in enumerate([roots] if isinstance(roots, str) else roots):
         path = resolve_root(root, IMAGE_SUFFIXES, set_name, argument)
-        images, others = ([_single_image(path, number)], []) if path.is_file() else _images_and_others(path, number)
+        images, others = _images_of(path, number)
         if not images:
             kinds = ", ".join(sorted(IMAGE_SUFFIXES))
             held = f"; it holds {_kinds_in_words(_kinds(others))}" if others else ""
@@ -110,6 +111,13 @@ def find_images(roots: str | Sequence[str], *, set_name: str, argument: str = ""
     if not files:
         raise InputError(Problem(f"dataset '{set_name}': the list of roots is empty", argument=argument))
     return ImageList(files, not_read)
+
+
+def _images_of(path: Path, number: int) -> tuple[list[ImageFile], list[Path]]:
+    """Return the images of a root, and the other files in it."""
+    if is_database(path):
+        return _in_database(path, number), []
+    return ([_single_image(path, number)], []) if path.is_file() else _images_and_others(path, number)
 
 
 def _kinds(others: Iterable[Path]) -> Counter[str]:
@@ -175,6 +183,21 @@ def distinct_names(files: Sequence[ImageFile]) -> list[str]:
 def _single_image(path: Path, root: int) -> ImageFile:
     name, folder = f"{_prefix(root)}{path.name}", path.resolve().parent.name
     return ImageFile(_readable(path), _key_of(path.stem), folder, name, root, os.path.realpath(path))
+
+
+def _in_database(folder: Path, root: int) -> list[ImageFile]:
+    real = os.path.realpath(folder)
+    return [
+        ImageFile(
+            f"{folder}{os.sep}{name}",
+            _key_of(os.path.splitext(name)[0]),  # noqa: PTH122 - a key is no path
+            folder.resolve().name,
+            f"{_prefix(root)}{name}",
+            root,
+            f"{real}{os.sep}{name}",
+        )
+        for name in sorted(names_in_database(folder))
+    ]
 
 
 def _prefix(root: int) -> str:

@@ -5,7 +5,6 @@ import re
 import warnings
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import cv2
@@ -16,6 +15,7 @@ from PIL import Image, UnidentifiedImageError
 from trainauto.core.errors import InputError, Problem
 from trainauto.data.decoder_warnings import decode_with_warnings, is_listened_to, is_padding, report_damage
 from trainauto.tasks.sr.data.exif_orientation import AS_STORED, orientation_of, upright, upright_size_px
+from trainauto.tasks.sr.data.image_source import in_database, opened, size_bytes, stored_bytes
 from trainauto.tasks.sr.data.pixel_format import PixelFormat
 
 Pixels = NDArray[Any]
@@ -68,13 +68,15 @@ def decoded(path: str, form: PixelFormat) -> tuple[Pixels, str]:
         is_tiff = start.startswith(_TIFF_STARTS)
         # Through memory only where OpenCV cannot open the path itself: it decodes a tenth slower from there. It turns
         # TIFF whatever it is told, and fails to do so on the straight way.
-        if (path.isascii() or os.name != "nt") and not is_tiff:
+        if in_database(path):
+            decode = partial(cv2.imdecode, np.frombuffer(stored_bytes(path), np.uint8), form.flags)
+        elif (path.isascii() or os.name != "nt") and not is_tiff:
             decode = partial(cv2.imread, path, form.flags)
         else:
             decode = partial(cv2.imdecode, np.fromfile(path, np.uint8), form.flags)
         if is_listened_to(path):
             image, damage = decode_with_warnings(decode)
-            damage = "" if is_padding(path, damage) else damage
+            damage = "" if damage and is_padding(_all_bytes(path), damage) else damage
         else:
             image = decode()
         orientation = AS_STORED if is_tiff else _orientation(path)
@@ -103,7 +105,7 @@ def _decoded_by_pillow(path: str, form: PixelFormat) -> Pixels:
         InputError: it cannot be decoded.
     """
     try:
-        with Image.open(path) as image:
+        with opened(path) as file, Image.open(file) as image:
             converted = np.asarray(image.convert("RGB"))
             orientation = orientation_of(image)
     except (OSError, ValueError, SyntaxError, EOFError) as error:
@@ -115,15 +117,20 @@ def _decoded_by_pillow(path: str, form: PixelFormat) -> Pixels:
     return np.asarray(upright(pixels, orientation), form.dtype)
 
 
+def _all_bytes(path: str) -> bytes:
+    with opened(path) as file:
+        return file.read()
+
+
 def _start_of(path: str) -> bytes:
     """Return the first bytes of a file: decoders go by them, whatever its name."""
-    with Path(path).open("rb") as file:
+    with opened(path) as file:
         return file.read(12)
 
 
 def _orientation(path: str) -> int:
     try:
-        with Image.open(path) as image:
+        with opened(path) as file, Image.open(file) as image:
             return orientation_of(image)
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError):
         return AS_STORED  # what Pillow cannot open, it has found no tag in
@@ -157,9 +164,9 @@ def read_header(path: str) -> Header:
         InputError: no image, an empty file, one that ends too early or says it is larger than can be decoded; names it.
     """
     try:
-        if not Path(path).stat().st_size:
+        if not size_bytes(path):
             raise InputError(Problem(f"image {path} is empty: 0 bytes", advice="Copy or download it again."))
-        with Image.open(path) as image:
+        with opened(path) as file, Image.open(file) as image:
             height, width = upright_size_px(image)
             kind = image.format
             bits = _bits(path, image)
@@ -177,7 +184,7 @@ def read_header(path: str) -> Header:
         raise InputError(Problem(what, advice="Save it with 8 or 16 bits.")) from error
     except (OSError, ValueError, SyntaxError) as error:
         raise InputError(Problem(f"cannot read image {path}", advice=f"{error}")) from error
-    if _is_cut_short(Path(path), kind):
+    if _is_cut_short(path, kind):
         raise InputError(Problem(f"image {path} ends too early", advice="Copy or download it again."))
     return Header(height, width, bits)
 
@@ -192,7 +199,7 @@ def _bits(path: str, image: Image.Image) -> int:
     if image.format == "TIFF":
         return max(image.tag_v2.get(_TIFF_BITS, (8,)))  # type: ignore[attr-defined, no-any-return]
     if image.format == "PNG":
-        with Path(path).open("rb") as file:
+        with opened(path) as file:
             return max(8, file.read(_PNG_BITS + 1)[_PNG_BITS])  # fewer are those of a palette
     return 16 if image.mode.startswith("I") else 8
 
@@ -201,13 +208,13 @@ _TIFF_BITS = 0x0102  # tag BitsPerSample
 _PNG_BITS = 24  # place of the bit depth in the file
 
 
-def _is_cut_short(path: Path, kind: str | None) -> bool:
-    size_bytes = path.stat().st_size
-    with path.open("rb") as file:
+def _is_cut_short(path: str, kind: str | None) -> bool:
+    whole_bytes = size_bytes(path)
+    with opened(path) as file:
         if kind == "WEBP":
             header = file.read(12)
-            return int.from_bytes(header[4:8], "little") + 8 > size_bytes
-        file.seek(max(0, size_bytes - 65536))
+            return int.from_bytes(header[4:8], "little") + 8 > whole_bytes
+        file.seek(max(0, whole_bytes - 65536))
         tail = file.read()
     # Some cameras append data after the end marker, so it is searched for, not expected at the very end.
     if kind == "PNG":

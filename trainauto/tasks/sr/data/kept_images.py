@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from trainauto.data.sample_files import BETWEEN_FILES, Kept, SampleFiles, SetChanges
 from trainauto.tasks.sr.data.image_files import ImageFile, read_before
+from trainauto.tasks.sr.data.image_source import in_database, size_bytes
 
 Files = tuple[ImageFile, ...]
 """Of a sample: the high-quality image, and the low-quality one where it is a file."""
@@ -66,6 +67,7 @@ def sample_files_of(samples: Sequence[Files]) -> SampleFiles:
 
 def _size_bytes(path: str) -> int:
     try:
-        return os.stat(path).st_size  # noqa: PTH116 - for each file of a set, at each start
+        # For each file of a set, at each start.
+        return size_bytes(path) if in_database(path) else os.stat(path).st_size  # noqa: PTH116
     except OSError:
         return 0  # who reads it says so

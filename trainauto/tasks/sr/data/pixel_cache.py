@@ -13,6 +13,7 @@ from trainauto.core.files import remove_leftovers, write_atomically
 from trainauto.core.units import GIB
 from trainauto.data.decoder_warnings import report_damage
 from trainauto.tasks.sr.data.image_io import Pixels, decoded
+from trainauto.tasks.sr.data.image_source import file_of
 from trainauto.tasks.sr.data.pixel_format import PixelFormat
 
 DECODED = "|upright"
@@ -105,7 +106,7 @@ class PixelCache:
 
     def _file_of(self, path: str, decoded: str = DECODED) -> Path:
         try:
-            stat = Path(path).stat()
+            stat = file_of(path).stat()
         except OSError as error:
             raise InputError(f"cannot read image {path}: {error}") from error
         form = str(self.form.channels)  # alone, as versions wrote it that knew no others
