@@ -52,7 +52,8 @@ def weights_fit_their_lists(options: Options) -> Iterator[Finding]:
                 )
             elif weights is not None and names is not None and len(weights) != len(names):
                 message = f"{key} has {len(weights)} weights, and {of} has {len(names)} entries"
-                yield Finding((*base, key), message, "Write one weight for each entry.")
+                blamed = key if key in section.model_fields_set else of
+                yield Finding((*base, blamed), message, f"Write one weight in {key} for each entry of {of}.")
 
 
 def one_way_of_augmenting(options: Options) -> Iterator[Finding]:
