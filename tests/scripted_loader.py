@@ -1,5 +1,6 @@
 """A loader whose plans change at fixed steps, and what its batches are compared by."""
 
+import hashlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -37,6 +38,12 @@ def facts(batches: list[Batch]) -> list[tuple[Any, ...]]:
     return [
         (b.first_sample, b.names, b.plan, b.drawn, b.tensors["lq"].sum().item(), b.tensors["gt"].shape) for b in batches
     ]
+
+
+def crops(batch: Batch) -> list[str]:
+    """Return a digest of each sample of a batch: all its pixels, to the bit."""
+    tensors = [batch.tensors[name] for name in sorted(batch.tensors)]
+    return [hashlib.sha256(b"".join(t[i].numpy().tobytes() for t in tensors)).hexdigest() for i in range(len(batch))]
 
 
 def logged(batches: list[Batch]) -> list[LoggedBatch]:

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from tests.scripted_loader import crops
 from trainauto.build import build_run
 from trainauto.core.batch import Batch
 from trainauto.distributed.communicator import init_distributed
@@ -37,7 +38,7 @@ class Watched:
                     "drawn": batch.drawn.to_dict(),
                     "first": batch.first_sample,
                     "step_samples": batch.step_samples,
-                    "pixels": int(batch.tensors["gt"].long().sum()),
+                    "crops": crops(batch),
                 }
             )
             yield batch

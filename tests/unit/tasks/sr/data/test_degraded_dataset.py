@@ -1,6 +1,6 @@
-"""Sets whose low-quality images are made at random: the same pixels whenever and wherever a sample is made."""
+"""Samples whose low-quality images are made at random."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -8,58 +8,19 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
 
 from tests.unit.tasks.sr.degradations.settings import SETTINGS
-from trainauto.core.plan import Plan
-from trainauto.data import DynamicDataLoader, SampleKey
+from trainauto.data import SampleKey
 from trainauto.tasks.sr.data import GTImageDataset, RealESRGANDataset, RealESRGANPairedDataset
 from trainauto.tasks.sr.degradations.image import to_image, to_pixels
 from trainauto.tasks.sr.degradations.sharpening import Sharpening, sharpened
 
 SCALE, SIDE = 2, 16
 WriteImages = Callable[..., Path]
-PLAN = Plan.of(batch_size=3, lq_size=SIDE)
 
 
 def dataset(folder: Path, **changes: Any) -> RealESRGANDataset:
     return RealESRGANDataset(str(folder), **{"scale": SCALE, "degradations": SETTINGS, **changes})
-
-
-def batches(folder: Path, count: int, *, workers: int = 0, state: Any = None) -> tuple[list[dict[str, Tensor]], Any]:
-    loader = DynamicDataLoader(dataset(folder), PLAN, seed=3, num_workers=workers, lookahead=4)
-    if state is not None:
-        loader.load_state_dict(state)
-    made = []
-    with loader:
-        for batch in loader:
-            made.append({name: tensor.clone() for name, tensor in batch.tensors.items()})
-            if len(made) == count:
-                return made, loader.state_dict()
-    raise AssertionError("the stream has an end")
-
-
-def same(first: Sequence[dict[str, Tensor]], other: Sequence[dict[str, Tensor]]) -> bool:
-    return len(first) == len(other) and all(
-        a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
-        for a, b in zip(first, other, strict=True)
-    )
-
-
-def test_any_number_of_workers_makes_the_same_pixels(write_images: WriteImages) -> None:
-    folder = write_images("gt", 4, (100, 120))
-    alone, _ = batches(folder, 6)
-    assert same(alone, batches(folder, 6, workers=2)[0])
-    assert len({batch["lq"].numpy().tobytes() for batch in alone}) == 6
-
-
-@pytest.mark.parametrize("at", [1, 4])
-def test_a_loader_that_goes_on_makes_what_comes_next(write_images: WriteImages, at: int) -> None:
-    folder = write_images("gt", 4, (100, 120))
-    whole, _ = batches(folder, 7)
-    first, state = batches(folder, at)
-    rest, _ = batches(folder, 7 - at, state=state)
-    assert same(whole, [*first, *rest])
 
 
 def test_targets_are_the_crop_that_a_set_of_files_would_give(write_images: WriteImages) -> None:
