@@ -20,11 +20,13 @@ from tests.acceptance import ACCEPTANCE
 from tests.conftest import PHOTOGRAPHS
 from tests.integration.commands import command, environment, tiny_options, train, write_options
 from tests.integration.ready_processes import begin
+from trainauto.core.errors import InputError
 from trainauto.tasks.sr.data.geometry import shrunk
 from trainauto.tasks.sr.data.image_io import read_image
 from trainauto.tasks.sr.degradations.image import to_image, to_pixels
 from trainauto.tasks.sr.degradations.sharpening import sharpened
 from trainauto.tasks.sr.preparation.journal import JOURNAL, REPORT
+from trainauto.tasks.sr.preparation.processes import in_processes
 from trainauto.tasks.sr.preparation.shrinking import matlab_bicubic
 from trainauto.tasks.sr.preparation.tiles import Grid, cut, tile_name
 
@@ -222,6 +224,8 @@ def odd_files(folder: Path, photograph: NDArray[Any]) -> Path:
     (folder / "empty.webp").write_bytes(b"")
     Image.fromarray(np.full((120, 150), 0.5, np.float32)).save(folder / "float.tif")
     next(cuts).resize((3, 90)).save(folder / "thin.png")
+    (folder / f"{'long' * 62}.png").write_bytes((folder / "whole.png").read_bytes())
+    (folder / "link.png").symlink_to("gone.png")
     return folder
 
 
@@ -231,9 +235,18 @@ def test_odd_files_are_prepared_or_named(tmp_path: Path, photograph: NDArray[Any
     ended = command(*arguments, "--lq", "antialiased", "--duplicates", "off", cwd=tmp_path)
     assert ended.returncode == 2
     damaged = {name for name, image in entries(tmp_path / "out").items() if image["damage"]}
-    assert damaged == {"truncated", "odd/hole", "odd_2/hole", "empty", "float", "thin"}
+    assert damaged == {"truncated", "odd/hole", "odd_2/hole", "empty", "float", "thin", "link", "long" * 62}
     words = " ".join(ended.stdout.split())
-    for name in ("truncated.png", "hole.png", "hole.jpg", "empty.webp", "float.tif", "thin.png"):
+    for name in (
+        "too long a name",
+        "gone.png: No such file",
+        "truncated.png",
+        "hole.png",
+        "hole.jpg",
+        "empty.webp",
+        "float.tif",
+        "thin.png",
+    ):
         assert name in words
     assert "16 bits, kept 2, CMYK 1, alpha channel dropped 2, grey 2, palette 1, turned by EXIF 1" in words
     for name, image in entries(tmp_path / "out").items():
@@ -312,6 +325,28 @@ def test_mistakes_are_refused_in_words_and_nothing_is_made(tmp_path: Path, write
         assert said in ended.stderr, (arguments, ended.stderr)
     assert contents(tmp_path) == before
     assert sorted(path.name for path in tmp_path.iterdir()) == ["full", "nothing", "photos"]
+
+
+def test_a_report_of_another_kind_is_refused(tmp_path: Path, write_images: Callable[..., Path]) -> None:
+    write_images("photos", 1)
+    (tmp_path / "out").mkdir()
+    for text in ("", "{}", '{"settings": {}, "images": [{"name": "a"}]}', "[]"):
+        (tmp_path / "out" / REPORT).write_text(text)
+        ended = command("prepare", "photos", "out", cwd=tmp_path)
+        assert ended.returncode == 2
+        assert "out/report.json is not as prepare wrote it" in ended.stderr
+
+
+def killed(number: int) -> int:
+    if number == 2:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return number
+
+
+def test_a_killed_worker_is_said() -> None:
+    assert sorted(in_processes(abs, [(-1,), (-2,), (3,)], 2)) == [1, 2, 3]
+    with pytest.raises(InputError, match="fewer --workers"):
+        list(in_processes(killed, [(1,), (2,), (3,)], 2))
 
 
 def test_too_little_room_is_said_before(

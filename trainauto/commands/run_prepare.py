@@ -51,14 +51,18 @@ def prepare(parsed: argparse.Namespace) -> int:
     thresholds = Thresholds(parsed.duplicates, parsed.detail, parsed.blockiness)
     with Journal(parsed.out) as journal:
         gone = _continue(journal, {**asdict(grid), "lq": what_lq}, files, parsed.out)
-        _look(journal, files, grid, parsed.workers)
-        found = verdicts(journal.entries, thresholds)
-        _say_found(journal.entries, found, thresholds)
-        if parsed.write:
-            _write(journal, gone, found, writer, parsed.workers)
-        else:
-            journal.entries |= gone  # the next --write removes their tiles
-            print(f"Nothing is written without --write but {parsed.out / REPORT}.")
+        try:
+            _look(journal, files, grid, parsed.workers)
+            found = verdicts(journal.entries, thresholds)
+            _say_found(journal.entries, found, thresholds)
+            if parsed.write:
+                _write(journal, gone, found, writer, parsed.workers)
+            else:
+                journal.entries |= gone  # the next --write removes their tiles
+                print(f"Nothing is written without --write but {parsed.out / REPORT}.")
+        except KeyboardInterrupt:
+            print("\nThe same command continues.")
+            raise
         facts = {"thresholds": asdict(thresholds), "dropped_tiles": tiles_dropped(found)}
         journal.finish(facts, {name: _in_report(found.get(name, UNUSED)) for name in journal.entries})
     damaged = any(entry.damage for entry in journal.entries.values())

@@ -86,40 +86,58 @@ class Journal:
         return any((folder / name).is_file() for name in (REPORT, JOURNAL))
 
     def __enter__(self) -> "Journal":
+        """Take the folder, which is made where there is none.
+
+        Raises:
+            InputError: another process has it, or its report is not one of this version.
+        """
         self._folder.mkdir(parents=True, exist_ok=True)
         if sys.platform != "win32":
             self._lock = _locked(self._folder)
-        self._file = (self._folder / JOURNAL).open("ab")
-        self._read()
-        self._file.write(b"\n")  # after what a kill may have left of a line
+        try:
+            self._read()
+            self._file = (self._folder / JOURNAL).open("ab")
+            self._file.write(b"\n")  # after what a kill may have left of a line
+        except BaseException:
+            self._close()
+            raise
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        self._close()
+
+    def _close(self) -> None:
         if self._file is not None:
             self._file.close()
         if self._lock is not None:
             os.close(self._lock)
 
     def _read(self) -> None:
-        with suppress(FileNotFoundError):
+        try:
             report = json.loads((self._folder / REPORT).read_text(encoding="utf-8"))
             self.settings = report["settings"]
             self._take(report["images"])
-        for line in (self._folder / JOURNAL).read_bytes().splitlines():
+        except FileNotFoundError:
+            pass
+        except (ValueError, KeyError, TypeError) as error:
+            what = f"{self._folder / REPORT} is not as prepare wrote it ({type(error).__name__}: {error})"
+            raise InputError(Problem(what, advice="Name another folder, or remove this one.")) from error
+        journal = self._folder / JOURNAL
+        for line in journal.read_bytes().splitlines() if journal.is_file() else ():
             with suppress(ValueError):
                 said = json.loads(line)
                 if "settings" in said:
-                    self.settings = said["settings"]
-                    self._take(said["images"], anew=True)
+                    self.settings, self.entries = said["settings"], {}
+                    self._take(said["images"])
                 else:
                     self._take([said])
 
-    def _take(self, images: Sequence[Mapping[str, Any]], *, anew: bool = False) -> None:
-        names = [one.name for one in fields(Entry)]
-        entries = [Entry(**{name: image[name] for name in names}) for image in images]
-        self.entries = {**({} if anew else self.entries), **{entry.name: entry for entry in entries}}
+    def _take(self, images: Sequence[Mapping[str, Any]]) -> None:
+        for image in images:
+            entry = Entry(**{one.name: image[one.name] for one in fields(Entry)})
+            self.entries[entry.name] = entry
 
     def begin(self, settings: dict[str, Any], entries: Mapping[str, Entry]) -> None:
         """Go on with other settings and entries than those that were read."""

@@ -2,6 +2,7 @@
 
 import multiprocessing
 import os
+import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -44,6 +45,7 @@ def in_processes(work: Callable[..., Result], tasks: Sequence[tuple[Any, ...]], 
 
 def _begin() -> None:
     start_worker(False, 0)
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # nothing has to be finished: all that is written is whole
     torch.set_num_threads(1)
     threading.Thread(target=_end_with_parent, daemon=True).start()
 

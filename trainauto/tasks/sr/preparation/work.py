@@ -1,5 +1,6 @@
 """What is done to one image: looking at it, and writing its tiles. Each runs in a process of its own."""
 
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -19,14 +20,19 @@ from trainauto.tasks.sr.preparation.reading import read_at_depth
 from trainauto.tasks.sr.preparation.tiles import Grid, cut, tile_name
 
 GT, LQ = "gt", "lq"
+LONGEST_NAME_BYTES = 255
+"""That file systems take."""
 
 
 def look_at(name: str, source: str, grid: Grid) -> Entry:
     """Decode an image and measure it and its tiles; one that cannot be used is an entry that says why."""
-    status = Path(source).stat()
-    entry = Entry(name, source, status.st_size, status.st_mtime_ns)
+    entry = Entry(name, source, 0, 0)
     try:
+        status = Path(source).stat()
+        entry = Entry(name, source, status.st_size, status.st_mtime_ns)
         image = read_at_depth(source)
+    except OSError as error:
+        return replace(entry, damage=f"cannot read image {source}: {error.strerror}")
     except InputError as error:
         return replace(entry, damage=error.problems[0].message)
     grey = grey_levels(image.pixels)
@@ -34,6 +40,8 @@ def look_at(name: str, source: str, grid: Grid) -> Entry:
     boxes = grid.boxes(height, width)
     if not boxes:
         return replace(entry, damage=f"{source} is {width}x{height}, less than one pixel at scale {grid.scale}")
+    if len(os.fsencode(Path(tile_name(name, len(boxes))).name)) > LONGEST_NAME_BYTES:
+        return replace(entry, damage=f"{source} has too long a name for tiles: rename it")
     tiles = [cut(grey, box) for box in boxes]
     return replace(
         entry,
