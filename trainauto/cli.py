@@ -7,7 +7,20 @@ import os
 import sys
 from collections.abc import Sequence
 
-from trainauto.commands import degrade, doctor, export, plan, replay, report, schema, test, train, upscale, validate
+from trainauto.commands import (
+    degrade,
+    doctor,
+    export,
+    plan,
+    prepare,
+    replay,
+    report,
+    schema,
+    test,
+    train,
+    upscale,
+    validate,
+)
 from trainauto.commands import list as list_known
 from trainauto.core.errors import TrainautoError
 from trainauto.core.words import visible, visible_lines
@@ -19,7 +32,7 @@ _FULL = (errno.ENOSPC, errno.EDQUOT)
 READER_LEFT = 141
 """128 + SIGPIPE."""
 
-COMMANDS = (train, validate, degrade, doctor, plan, report, replay, test, upscale, export, list_known, schema)
+COMMANDS = (train, validate, prepare, degrade, doctor, plan, report, replay, test, upscale, export, list_known, schema)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -161,6 +161,8 @@ def whole_and_base(each: Block) -> tuple[dict[str, Any], str]:
 def folder(tmp_path: Path, write_images: Callable[..., Path]) -> Path:
     write_images("data/train_hr", 2, (96, 96))
     write_images("data/val_hr", 1, (64, 72))
+    write_images("data/pairs/gt", 2, (96, 96))  # what `prepare` makes
+    write_images("data/pairs/lq", 2, (24, 24), shrink=4)
     (tmp_path / "my_module.py").write_text(block("docs/own_network.md", "python").text, encoding="utf-8")
     return tmp_path
 
