@@ -1,10 +1,12 @@
 """What a set draws when it makes low-quality images, from options."""
 
+import inspect
 import logging
 from typing import Any
 
 from trainauto.builders.components import locate_errors
 from trainauto.core.errors import InputError, Problem
+from trainauto.data.registry import DATASETS
 from trainauto.options.degradation_options import (
     KERNEL_SIZES_NOT_USED,
     NOT_USED,
@@ -21,6 +23,11 @@ from trainauto.tasks.sr.degradations.sharpening import Sharpening
 logger = logging.getLogger(__name__)
 
 TARGETS = ("l1_gt_usm", "percep_gt_usm", "gan_gt_usm")
+
+
+def makes_degradations(name: str) -> bool:
+    """Say whether a set of this type degrades images by itself."""
+    return name in DATASETS and "degradations" in inspect.signature(DATASETS.get(name)).parameters
 
 
 def degradation_arguments(loaded: LoadedOptions) -> dict[str, Any]:

@@ -19,6 +19,8 @@ from trainauto.options.load import LoadedOptions, load_options
 from trainauto.options.schema import Options
 from trainauto.tasks.sr.data.degraded_dataset import DegradedCrops
 from trainauto.tasks.sr.data.image_files import ImageFile, distinct_names, list_images
+from trainauto.tasks.sr.data.image_source import file_of, in_database
+from trainauto.tasks.sr.data.pixel_format import PixelFormat
 from trainauto.tasks.sr.preparation.journal import REPORT, Entry, Journal, begun
 from trainauto.tasks.sr.preparation.low_quality import SHRINKING, Degradations, LowQuality
 from trainauto.tasks.sr.preparation.processes import in_processes
@@ -87,7 +89,7 @@ def _low_quality(parsed: argparse.Namespace) -> tuple[LowQuality | None, str]:
         raise InputError(Problem(message, advice="Leave --scale out."))
     arguments = degradation_arguments(loaded)
     settings, sharpening = arguments["degradations"], arguments["sharpening"]
-    crops = DegradedCrops(scale, settings, sharpening, ("gt",), use_hflip=False, use_rot=False)
+    crops = DegradedCrops(scale, settings, sharpening, ("gt",), form=PixelFormat(), use_hflip=False, use_rot=False)
     digest = hashlib.sha256(repr((settings, sharpening, seed)).encode()).hexdigest()[:16]
     return LowQuality(scale, Degradations(crops, sharpening.target, seed)), f"degradations {digest}"
 
@@ -109,6 +111,9 @@ def _files(sources: Sequence[str], out: Path) -> dict[str, str]:
         InputError: there are none, or OUT is no folder for tiles of theirs.
     """
     files: list[ImageFile] = list_images(sources, set_name=out.name)
+    if stored := [file.path for file in files if in_database(file.path)]:
+        message = f"{file_of(stored[0]).parent} is a database, and prepare reads files"
+        raise InputError(Problem(message, advice="Name the folder that it was made of."))
     place = out.resolve()
     for source in map(Path, sources):
         if source.is_dir() and place.is_relative_to(source.resolve()):

@@ -3,14 +3,14 @@
 from dataclasses import dataclass
 from typing import Any
 
-import cv2
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
 from trainauto.core.errors import InputError, Problem
-from trainauto.tasks.sr.data.exif_orientation import AS_STORED, orientation_of, upright
+from trainauto.tasks.sr.data.exif_orientation import AS_STORED, orientation_of
 from trainauto.tasks.sr.data.image_io import decoded, read_header
+from trainauto.tasks.sr.data.pixel_format import PixelFormat
 
 DEPTHS = (8, 16)
 ALPHA, CMYK, GREY, PALETTE, TURNED = "alpha channel dropped", "CMYK", "grey", "palette", "turned by EXIF"
@@ -40,37 +40,23 @@ def read_at_depth(path: str) -> ReadImage:
         what = f"{path} has {header.bits} bits a sample, which cannot be decoded"
         raise InputError(Problem(what, advice="Save it with 8 or 16 bits."))
     with Image.open(path) as image:
-        kind, orientation = image.format or "", orientation_of(image)
-        remarks = _remarks(image, orientation)
-    if header.bits == max(DEPTHS):
-        return ReadImage(_deep(path, AS_STORED if kind == "TIFF" else orientation), remarks)
-    pixels, damage = decoded(path, 3)
+        remarks = _remarks(image)
+    pixels, damage = decoded(path, PixelFormat(3, header.bits))
     if damage:
         raise InputError(Problem(f"{path} is damaged: {damage}", advice="Copy or download it again, or leave it out."))
     return ReadImage(pixels, remarks)
 
 
-def _remarks(image: Image.Image, orientation: int) -> tuple[str, ...]:
+def _remarks(image: Image.Image) -> tuple[str, ...]:
     has_alpha = image.mode in {"RGBA", "LA", "PA", "La", "RGBa"} or "transparency" in image.info
     facts = {
         ALPHA: has_alpha,
         CMYK: image.mode == "CMYK",
         GREY: image.mode[:1] in {"1", "L", "I", "F"},
         PALETTE: image.mode in {"P", "PA"},
-        TURNED: orientation != AS_STORED,
+        TURNED: orientation_of(image) != AS_STORED,
     }
     return tuple(remark for remark, holds in facts.items() if holds)
-
-
-def _deep(path: str, orientation: int) -> NDArray[Any]:
-    flags = cv2.IMREAD_COLOR | cv2.IMREAD_ANYDEPTH | cv2.IMREAD_IGNORE_ORIENTATION
-    try:
-        image = cv2.imdecode(np.fromfile(path, np.uint8), flags)
-    except cv2.error as error:
-        raise InputError(f"cannot read image {path}: {error}") from error
-    if image is None:
-        raise InputError(Problem(f"cannot decode image {path}", advice="The file is damaged: remove or replace it."))
-    return upright(image[:, :, ::-1], orientation)
 
 
 def eight_bits(pixels: NDArray[Any]) -> NDArray[np.uint8]:
