@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from trainauto.core.plan import Plan
 from trainauto.data import DynamicDataLoader, DynamicDataset, SampleKey
 from trainauto.tasks.sr.data import DATASETS
+from trainauto.tasks.sr.data.reading import Reading
 from trainauto.tasks.sr.degradations.presets import settings_of
 
 Write = Callable[..., Path]
@@ -95,7 +96,9 @@ def test_both_crops_keep_to_the_scale_through_plan_changes(kind: str, write_imag
 @pytest.mark.parametrize("kind", sorted(DATASETS))
 def test_what_workers_are_handed_can_be_pickled(kind: str, write_images: Write, tmp_path: Path) -> None:
     """Fault 19: lambdas and local classes break where workers are spawned; the loader's own test does spawn one."""
-    plain, cached = (build(kind, write_images, 2, **more) for more in ({}, {"cache_dir": str(tmp_path / "cache")}))
+    plain, cached = (
+        build(kind, write_images, 2, **more) for more in ({}, {"reading": Reading(cache_dir=str(tmp_path / "cache"))})
+    )
     for one in (plain, cached):
         again = pickle.loads(pickle.dumps(one))
         key = SampleKey(2, 12, 5)

@@ -20,8 +20,7 @@ from trainauto.control.controller import controllers_of
 from trainauto.core.decisions import Decision, Rollback, Stop
 from trainauto.core.plan import Plan
 from trainauto.core.records import Progress, StepRecord, ValidationRecord
-from trainauto.core.run_events import Picture, RunEnd, RunSummary
-from trainauto.core.workload import ImageArray
+from trainauto.core.run_events import ImageArray, Picture, RunEnd, RunSummary
 from trainauto.engine.loop import train
 from trainauto.engine.run import Run
 from trainauto.options.load import LoadedOptions, load_options, runs_of_the_engine

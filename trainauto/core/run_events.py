@@ -4,13 +4,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
+import numpy as np
+from numpy.typing import NDArray
+
 from trainauto.core.decisions import Decision, Rollback
 from trainauto.core.plan import Plan
 from trainauto.core.records import Progress, StepRecord, ValidationRecord
-from trainauto.core.workload import ImageArray
 
 DETAIL = 15
 """Level, between DEBUG and INFO, of messages for training.log alone: what one looks up, and need not see."""
+
+ImageArray = NDArray[np.uint8]
+"""One image, (H, W, C) in RGB order with C = 3, or (H, W, 1) in grey."""
 
 LengthUnit = Literal["steps", "samples"]
 """What the length of a run is counted in: optimizer steps, or samples drawn."""

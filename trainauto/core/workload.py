@@ -9,16 +9,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
-import numpy as np
-from numpy.typing import NDArray
 from torch import Tensor
 
 from trainauto.core.errors import InputError, Problem
 from trainauto.core.plan import BatchShape
+from trainauto.core.run_events import ImageArray
 
 Tensors = Mapping[str, Tensor]
-ImageArray = NDArray[np.uint8]
-"""One image, (H, W, C) in RGB order with C = 3, or (H, W, 1) in grey."""
 
 
 class Workload(Protocol):

@@ -9,9 +9,8 @@ from types import TracebackType
 
 from trainauto.core.decisions import Decision, Rollback
 from trainauto.core.records import Progress, StepRecord, ValidationRecord
-from trainauto.core.run_events import DETAIL, Picture, RunEnd, RunSummary
+from trainauto.core.run_events import DETAIL, ImageArray, Picture, RunEnd, RunSummary
 from trainauto.core.words import counted
-from trainauto.core.workload import ImageArray
 from trainauto.reporting.sinks import Sink
 
 LOGGER_NAME = "trainauto"

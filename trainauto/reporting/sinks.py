@@ -4,8 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from trainauto.core.decisions import Decision, Rollback
 from trainauto.core.records import Progress, StepRecord, ValidationRecord
-from trainauto.core.run_events import Picture, RunEnd, RunSummary
-from trainauto.core.workload import ImageArray
+from trainauto.core.run_events import ImageArray, Picture, RunEnd, RunSummary
 
 
 class Sink:

@@ -8,8 +8,7 @@ import numpy as np
 
 from trainauto.core.decisions import Decision, PlanChange, Rollback
 from trainauto.core.records import Progress, StepRecord, ValidationRecord
-from trainauto.core.run_events import Picture, RunEnd, RunSummary
-from trainauto.core.workload import ImageArray
+from trainauto.core.run_events import ImageArray, Picture, RunEnd, RunSummary
 from trainauto.reporting.curves import Unit, oom_words, step_curves, unit_at_start, unit_for, validation_curves
 from trainauto.reporting.formatting import decision_lines
 from trainauto.reporting.sinks import Sink

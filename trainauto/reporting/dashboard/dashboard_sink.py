@@ -8,8 +8,7 @@ from trainauto.core.errors import InputError
 from trainauto.core.files import found_at, place_below
 from trainauto.core.record_json import validation_to_dict
 from trainauto.core.records import Progress, StepRecord, ValidationRecord
-from trainauto.core.run_events import Picture, RunEnd, RunSummary
-from trainauto.core.workload import ImageArray
+from trainauto.core.run_events import ImageArray, Picture, RunEnd, RunSummary
 from trainauto.reporting.dashboard.about_run import about
 from trainauto.reporting.dashboard.blocks import Block
 from trainauto.reporting.dashboard.events import Event

@@ -9,9 +9,8 @@ from typing import Any
 
 from trainauto.core.process import without_memory_limit
 from trainauto.core.records import ValidationRecord
-from trainauto.core.run_events import Picture
+from trainauto.core.run_events import ImageArray, Picture
 from trainauto.core.words import visible
-from trainauto.core.workload import ImageArray
 from trainauto.reporting.dashboard.blocks import LONGEST_TEXT, Block
 
 MOST_SETS = 4

@@ -12,8 +12,7 @@ import pytest
 from tests.unit.reporting.builders import a_picture, a_progress, a_step, a_summary, a_validation
 from trainauto.core.decisions import Stop
 from trainauto.core.records import Progress
-from trainauto.core.run_events import RunEnd
-from trainauto.core.workload import ImageArray
+from trainauto.core.run_events import ImageArray, RunEnd
 from trainauto.reporting.dashboard import dashboard_sink, pictures
 from trainauto.reporting.dashboard.dashboard_sink import Dashboard
 from trainauto.reporting.dashboard.page_file import page_in

@@ -6,7 +6,8 @@ import torch
 from torch import Tensor
 
 from trainauto.core.plan import BatchShape
-from trainauto.core.workload import ImageArray, Tensors
+from trainauto.core.run_events import ImageArray
+from trainauto.core.workload import Tensors
 from trainauto.tasks.sr.data.geometry import in_8_bits
 from trainauto.tasks.sr.data.pixel_format import TRAINED_BITS
 

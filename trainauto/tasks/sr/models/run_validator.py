@@ -12,8 +12,7 @@ from torch import Tensor
 from trainauto.core.errors import Saving, have_saved
 from trainauto.core.process import Limited
 from trainauto.core.records import ImageScore, ValidationRecord
-from trainauto.core.run_events import Picture
-from trainauto.core.workload import ImageArray
+from trainauto.core.run_events import ImageArray, Picture
 from trainauto.distributed.communicator import Communicator, RankLostError
 from trainauto.engine.run_errors import RankAbortedError
 from trainauto.engine.signals import StopSignals

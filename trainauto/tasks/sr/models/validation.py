@@ -17,9 +17,8 @@ from trainauto.core.files import place_below, write_atomically
 from trainauto.core.mean_scores import mean_scores
 from trainauto.core.process import Limited, without_memory_limit
 from trainauto.core.records import ImageScore, ValidationRecord
-from trainauto.core.run_events import Picture
+from trainauto.core.run_events import ImageArray, Picture
 from trainauto.core.words import counted
-from trainauto.core.workload import ImageArray
 from trainauto.data.dynamic_dataset import DynamicDataset
 from trainauto.memory.monitor.oom import is_out_of_memory
 from trainauto.tasks.sr.data.geometry import in_8_bits

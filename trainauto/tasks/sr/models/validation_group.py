@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from trainauto.core.records import ImageScore
-from trainauto.core.workload import ImageArray
+from trainauto.core.run_events import ImageArray
 from trainauto.tasks.sr.models.tiles import Enlarge
 
 
