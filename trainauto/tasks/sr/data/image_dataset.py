@@ -121,6 +121,11 @@ class ImageDataset(DynamicDataset):
         """Return the files of all samples, by name and size."""
         return self._sample_files
 
+    def identity(self) -> str:
+        """Return what tells these samples, in their order, from others: files, and which of them are repeated."""
+        files = super().identity()
+        return hashlib.sha256(f"{files}{self._repeated}".encode()).hexdigest()[:16] if self._repeated else files
+
     def __len__(self) -> int:
         return len(self._gt) + len(self._repeated)
 

@@ -166,6 +166,17 @@ def test_roots_are_drawn_by_their_weights(write_images: Write, weights: list[flo
     assert torch.equal(dataset.full_sample(last)["gt"], dataset.full_sample(dataset.place_of(last))["gt"])
 
 
+def test_other_weights_are_other_samples(write_images: Write) -> None:
+    roots = [str(write_images(name, 3, (16, 16))) for name in ("a", "b")]
+    plain, even, first, second = (
+        GTImageDataset(roots, scale=2, reading=Reading(root_weights=weights))
+        for weights in (None, [1, 1], [2, 1], [1, 2])
+    )
+    assert plain.identity() == even.identity()
+    assert len(first) == len(second) == 9
+    assert len({plain.identity(), first.identity(), second.identity()}) == 3
+
+
 def test_there_is_one_weight_for_each_root(write_images: Write) -> None:
     folder = write_images("gt", 1)
     with pytest.raises(InputError, match="1 root and 2 weights"):
