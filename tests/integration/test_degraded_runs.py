@@ -24,7 +24,8 @@ from tests.integration.commands import (
 from tests.integration.ranks import worker
 from tests.integration.test_kill import placed, run_with_kills
 from tests.integration.test_ranks import alone
-from trainauto.tasks.sr.data.image_io import read_image
+from trainauto.tasks.sr.data.image_io import read_image, read_pixels
+from trainauto.tasks.sr.data.pixel_format import PixelFormat
 
 IMAGES, BATCH, STEPS = 11, 4, 16
 CHANGES = [{"step": 5, "lq_size": 10, "batch_size": 2}, {"step": 10, "lq_size": 16, "batch_size": 4}]
@@ -112,6 +113,12 @@ def test_what_a_run_makes_is_seen_before_it(options: dict[str, Any], tmp_path: P
     done = command("degrade", "-opt", str(file), "--sheet", "sheet.png", cwd=tmp_path)
     assert done.returncode == 2
     assert "sheet.png" in done.stderr
+    deep = ("--force_yml", "datasets:train:bit_depth=16", "--sheet", "deep.png", "--folder", "deep", "--count", "3")
+    done = command("degrade", "-opt", str(file), *deep, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    with Image.open(tmp_path / "sheet.png") as sheet, Image.open(tmp_path / "deep.png") as of_16:
+        assert np.abs(np.asarray(sheet, int) - np.asarray(of_16)).max() <= 1
+    assert read_pixels(str(tmp_path / "deep/gt/image_000.png"), PixelFormat(3, 16)).dtype == np.uint16
     still = write_options(tmp_path / "gt.yml", tiny_options(tmp_path / "gt"))
     done = command("degrade", "-opt", str(still), "--sheet", "other.png", "--count", "1", cwd=tmp_path)
     assert "other.png: the first 1 sample of the run" in done.stdout  # shrunk, and nothing drawn

@@ -37,6 +37,7 @@ from trainauto.tasks.sr.data import DATASETS
 from trainauto.tasks.sr.data.augmentations import Augmentations
 from trainauto.tasks.sr.data.image_crops import ImageCrops
 from trainauto.tasks.sr.data.image_dataset import ImageDataset
+from trainauto.tasks.sr.data.image_source import file_of, in_database
 from trainauto.tasks.sr.data.reading import Reading
 from trainauto.tasks.sr.models.run_validator import RunValidator
 from trainauto.tasks.sr.models.tiles import TiledEnlarger
@@ -84,8 +85,29 @@ def _dataset(
     if key == "train" and isinstance(dataset, ImageDataset):
         dataset.keeps_decoded = True
         dataset.augmentations = _augmentations(loaded.options)
+    else:
+        _refuse_what_is_ours(loaded, key, chosen.type)
     dataset.name = chosen.name  # whether it takes one or not: scans, curves and folders go by it
     return dataset
+
+
+def _refuse_what_is_ours(loaded: LoadedOptions, key: str, kind: str) -> None:
+    """Refuse what a set of somebody else's making would not heed.
+
+    Raises:
+        InputError: names the key.
+    """
+    options = loaded.options
+    asked: dict[KeyPath, bool] = {("input_pixel_format",): options.input_pixel_format == LUMA}
+    if key == "train":
+        asked[("train", "use_moa")] = options.train.use_moa
+        asked[("datasets", "train", "augmentation")] = options.datasets.train.augmentation is not None
+    if not issubclass(DATASETS.get(kind), ImageDataset):
+        for path in (path for path, is_asked in asked.items() if is_asked):
+            with locate_errors(loaded, path):
+                raise InputError(
+                    Problem(f"{kind} makes its samples itself, and takes no {path[-1]}", advice="Remove it.")
+                )
 
 
 def crops_of(options: Options, channels: int) -> ImageCrops:
@@ -101,7 +123,7 @@ def reading_of(options: Options, chosen: TrainDataset | ValDataset, kept: Kept |
         meta_info=chosen.meta_info,
         root_weights=chosen.root_weights if isinstance(chosen, TrainDataset) else None,
         bits=chosen.bit_depth,
-        is_luma=LUMA in (chosen.color, options.input_pixel_format),
+        is_luma=(chosen.color or options.input_pixel_format) == LUMA,
         kept=kept,
     )
 
@@ -196,13 +218,14 @@ def warn_of_shared_images(train_set: DynamicDataset, val_sets: Sequence[DynamicD
             )
 
 
-def _identity(dataset: DynamicDataset, index: int) -> tuple[int, int] | None:
+def _identity(dataset: DynamicDataset, index: int) -> tuple[int, int, str] | None:
     """Return which file a sample is, whatever path leads to it; ``None`` of one that is no file."""
+    name = dataset.sample_name(index)
     try:
-        status = Path(dataset.sample_name(index)).stat()
+        status = file_of(name).stat()
     except (OSError, ValueError):
         return None
-    return status.st_dev, status.st_ino
+    return status.st_dev, status.st_ino, Path(name).name if in_database(name) else ""
 
 
 def _scanned(loaded: LoadedOptions, key: str, dataset: DynamicDataset) -> DatasetScan:

@@ -6,7 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import cast
 
+import cv2
 import numpy as np
+import torch
 from PIL import Image, ImageDraw, ImageFont
 
 from trainauto.builders.components import locate_errors
@@ -21,6 +23,7 @@ from trainauto.data.sampler import ShuffledStream
 from trainauto.options.load import LoadedOptions, load_options
 from trainauto.options.schema import Options
 from trainauto.tasks.sr.data.file_datasets import PairedImageDataset
+from trainauto.tasks.sr.data.geometry import in_8_bits
 from trainauto.tasks.sr.data.image_dataset import ImageDataset
 from trainauto.tasks.sr.data.image_io import Pixels
 from trainauto.tasks.sr.degradations import Drawn
@@ -56,7 +59,7 @@ def degrade(parsed: argparse.Namespace) -> int:
             advice = "Write type: RealESRGANDataset and leave dataroot_lq out."
             raise InputError(Problem("--folder: this set has low-quality images of its own", advice=advice))
         write_pairs(dataset, parsed.folder)
-        print(f"{parsed.folder}: {counted(len(dataset), 'pair')} in gt and lq")
+        print(f"{parsed.folder}: {counted(dataset.images, 'pair')} in gt and lq")
     return 0
 
 
@@ -109,14 +112,16 @@ def _value(value: object) -> str:
 
 def write_pairs(dataset: ImageDataset, folder: Path) -> None:
     """Write every whole image of a set and its degraded version, each as PNG of the same name."""
-    for index in range(len(dataset)):
+    for index in range(dataset.images):
         sample = dataset.full_sample(index)
         for kind in ("gt", "lq"):
-            image = _image(sample[kind].permute(1, 2, 0).numpy())
+            pixels = sample[kind].permute(1, 2, 0).numpy()
+            encoded = cv2.imencode(".png", np.ascontiguousarray(pixels[:, :, ::-1]))[1].tobytes()
             file = folder / kind / f"{dataset.sample_key(index)}.png"
             file.parent.mkdir(parents=True, exist_ok=True)
-            write_atomically(file, lambda path, image=image: image.save(path, format="png"))  # type: ignore[misc]
+            write_atomically(file, lambda path, encoded=encoded: path.write_bytes(encoded))  # type: ignore[misc]
 
 
 def _image(pixels: Pixels) -> Image.Image:
+    pixels = in_8_bits(torch.from_numpy(np.ascontiguousarray(pixels))).numpy()
     return Image.fromarray(np.ascontiguousarray(pixels[:, :, 0] if pixels.shape[2] == 1 else pixels))

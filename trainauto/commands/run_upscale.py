@@ -71,6 +71,7 @@ def upscale(parsed: argparse.Namespace, budget_bytes: int | None) -> int:
     meter = limited_meter(device, budget_bytes)
     with without_memory_limit():
         trained = named_network(parsed, device)
+        _refuse_luma(trained)
         mark = _mark_of(trained)
         check_existing(jobs, mark, overwrite=parsed.overwrite)
         upscaler = Upscaler(trained, meter, tile_px=parsed.tile, overlap_px=parsed.overlap, say=console.print)
@@ -124,6 +125,19 @@ def check_existing(jobs: Sequence[Job], mark: str, *, overwrite: bool) -> None:
         more = f", and {counted(len(others) - 1, 'more picture')} of other networks" if len(others) > 1 else ""
         what = f"{target} was made by another network ({other.partition(' ')[2]}){more}"
         raise InputError(Problem(what, advice="Name another OUTPUT, or replace what is there with --overwrite."))
+
+
+def _refuse_luma(trained: LoadedNetwork) -> None:
+    """Refuse a network that was trained on BT.601's Y: other grey values would give wrong pictures.
+
+    Raises:
+        InputError: its run's options say so.
+    """
+    options = trained.loaded.options
+    has_set = "train" in options.datasets.model_fields_set
+    if "y" in (options.input_pixel_format, options.datasets.train.color if has_set else None):
+        message = f"{visible(trained.name)} was trained on luma (color: y), which upscale does not convert to"
+        raise InputError(Problem(message, advice="Enlarge with a network that was trained on rgb."))
 
 
 def _mark_of(trained: LoadedNetwork) -> str:

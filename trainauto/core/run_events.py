@@ -135,7 +135,7 @@ class ReporterLike(Protocol):
         """After an optimizer step: its record, what was decided upon it, and the progress with this step in it."""
 
     def first_samples(self, samples: Sequence[Mapping[str, ImageArray]]) -> None:
-        """Before the first step of a new run: pictures of some of its samples, by name, where they can be shown."""
+        """After the first step of a new run: pictures of some of its samples, by name, where they can be shown."""
 
     def validation(
         self, record: ValidationRecord, pictures: Sequence[Picture], decisions: Sequence[Decision] = ()

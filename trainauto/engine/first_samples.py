@@ -8,7 +8,9 @@ SHOWN_SAMPLES = 6
 
 
 def show_first_samples(run: Run, batch: Batch) -> None:
-    """Report pictures of a batch's first samples before the first step, where samples can be shown."""
+    """Report pictures of the first samples of the first step's batch, where samples can be shown."""
     workload = run.loader.dataset.workload
-    if not run.progress.steps and isinstance(workload, ShowableSamples):
-        run.reporter.first_samples(workload.shown(batch.tensors, SHOWN_SAMPLES))
+    if run.progress.steps or not isinstance(workload, ShowableSamples):
+        return
+    if shown := workload.shown(batch.tensors, SHOWN_SAMPLES):
+        run.reporter.first_samples(shown)

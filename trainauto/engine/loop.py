@@ -55,11 +55,11 @@ def train_until_done(run: Run) -> None:
         run.lock.check()
         start = time.perf_counter()
         batch = next_batch(run, batches)
-        show_first_samples(run, batch)
         with warning_if_long(run):
             record = train_step(run, batch, data_seconds=time.perf_counter() - start)
         if record is None:
             continue
+        show_first_samples(run, batch)
         take_in(run, record)
         run.reporter.step(record, run.journal.take(), run.progress)
         if run.controls.to_undo is None:

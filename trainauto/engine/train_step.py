@@ -129,7 +129,9 @@ def take_in(run: Training, record: StepRecord) -> None:
         )
     run.progress += record
     run.last_resort.see(record)
-    run.data_wait.see(record, run.loader.dataset.if_waiting)
+    dataset = run.loader.dataset
+    if dataset.if_waiting and run.progress.samples > len(dataset):  # the first pass may decode what is then kept
+        run.data_wait.see(record, dataset.if_waiting)
     note_plan(run, record)
     decide_on_step(run, record)
 

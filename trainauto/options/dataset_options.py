@@ -7,6 +7,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from trainauto.options.degradation_options import AugmentationKind, KernelOptions, Probability, ResizeMode, Weights
 from trainauto.options.fields import FolderName, NonNegativeInt, PositiveInt, Roots, Section, option
 
+RootWeights = Annotated[list[Annotated[float, Field(gt=0.0, allow_inf_nan=False)]], Field(min_length=1)]
+
 
 class TrainDataset(KernelOptions):
     """Where training samples come from and how many are drawn."""
@@ -83,7 +85,7 @@ class TrainDataset(KernelOptions):
         "BasicSR's size behind it (`0001_s001.png (480,480,3)`).",
         reason="null: all of them",
     )
-    root_weights: Annotated[list[Annotated[float, Field(gt=0.0)]], Field(min_length=1)] | None = option(
+    root_weights: RootWeights | None = option(
         None,
         "How often each root of dataroot_gt is drawn from, in proportion. An epoch holds every image at least "
         "once, and repeats those of smaller roots.",

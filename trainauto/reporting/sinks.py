@@ -20,7 +20,7 @@ class Sink:
         """Before the first step; ``summary.progress`` tells a resumed run from a new one."""
 
     def first_samples(self, samples: Sequence[Mapping[str, ImageArray]]) -> None:
-        """Before the first step of a new run: pictures of some of its samples, by name; again if it did not fit."""
+        """After the first step of a new run, before it is reported: pictures of some of its samples, by name."""
 
     def step(self, record: StepRecord, decisions: Sequence[Decision], progress: Progress) -> None:
         """After an optimizer step, with what was decided upon it; ``progress`` includes the step."""

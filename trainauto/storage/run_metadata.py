@@ -36,6 +36,8 @@ def changed_options(directory: RunDirectory, loaded: LoadedOptions[FileOptions],
     before.pop(CURVES, None)  # no option
     before["ranks"], now["ranks"] = origin.get("ranks", 1), world_size
     written = (before.keys() - origin.get("unwritten", ())) | (now.keys() - loaded.unwritten)
+    # Options that the version of then did not know are changed where the file gives them.
+    written -= now.keys() - before.keys() - {key for key, _, _ in written_options(loaded)}
     keys = [key for key in dict.fromkeys([*before, *now]) if key in written and before.get(key) != now.get(key)]
     return [f"{key}: {before.get(key)} -> {now.get(key)}" for key in keys]
 

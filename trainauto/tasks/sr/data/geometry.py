@@ -84,5 +84,10 @@ def to_tensor(pixels: Pixels) -> Tensor:
 
 
 def in_8_bits(pixels: Tensor) -> Tensor:
-    """Return pixels of 8 or 16 bits, of any shape, rounded to 8."""
-    return pixels if pixels.dtype == torch.uint8 else (pixels.float() / 257).round_().to(torch.uint8)
+    """Return pixels of any shape; those of 16 bits are rounded to 8, others stay as they are."""
+    return (pixels.float() / 257).round_().to(torch.uint8) if pixels.dtype == torch.uint16 else pixels
+
+
+def largest_of(pixels: Tensor) -> int:
+    """Return the value of full brightness: 65,535 of pixels of 16 bits, else 255."""
+    return 65535 if pixels.dtype == torch.uint16 else 255

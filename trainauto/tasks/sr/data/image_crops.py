@@ -72,11 +72,17 @@ class ImageCrops:
 
     def shown(self, tensors: Tensors, most: int) -> list[dict[str, ImageArray]]:
         """Return the first crops with their references: of large ones, the upper left corner."""
-        crops = {name: tensor[:most] for name, tensor in tensors.items()}
+        crops = {
+            name: in_8_bits(tensor[:most])
+            for name, tensor in tensors.items()
+            if tensor.ndim == 4 and tensor.shape[1] in (1, 3) and tensor.dtype in (torch.uint8, torch.uint16)
+        }
+        if "lq" not in crops:  # of a set that is not ours, of pixels that are no whole numbers
+            return []
         side = crops["lq"].shape[-1]
         crops = self.shrink(crops, side, min(side, max(1, SHOWN_PX // self._scale)))
         return [
-            {name: in_8_bits(crop[sample]).permute(1, 2, 0).numpy() for name, crop in crops.items()}
+            {name: crop[sample].permute(1, 2, 0).numpy() for name, crop in crops.items()}
             for sample in range(len(crops["lq"]))
         ]
 

@@ -129,6 +129,11 @@ class ImageDataset(DynamicDataset):
     def __len__(self) -> int:
         return len(self._gt) + len(self._repeated)
 
+    @property
+    def images(self) -> int:
+        """How many images there are; samples may be more."""
+        return len(self._gt)
+
     def place_of(self, sample: int) -> int:
         """Return which of the images a sample is: all of them in their order, then those that are repeated."""
         return sample if sample < len(self._gt) else self._repeated[sample - len(self._gt)]
@@ -203,8 +208,9 @@ class ImageDataset(DynamicDataset):
     def _partner_of(self, key: SampleKey) -> SampleKey:
         """Return the sample that another is mixed with: of another image, where the set has one."""
         seed = splitmix64(key.seed ^ _PARTNER)
-        others = max(1, len(self) - 1)
-        return SampleKey((key.sample + 1 + seed % others) % len(self), key.size, splitmix64(seed))
+        others = max(1, self.images - 1)
+        partner = (self.place_of(key.sample) + 1 + seed % others) % self.images
+        return SampleKey(partner, key.size, splitmix64(seed))
 
     @abstractmethod
     def _crops(self, key: SampleKey) -> tuple[Crops, list[Drawn]]:

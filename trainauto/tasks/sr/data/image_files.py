@@ -13,7 +13,7 @@ from PIL import features
 from trainauto.core.errors import InputError, Problem
 from trainauto.data.dataset_roots import resolve_root
 from trainauto.data.folder_walk import FoundFile, files_below
-from trainauto.tasks.sr.data.image_source import is_database, names_in_database
+from trainauto.tasks.sr.data.image_source import DATABASE_FILE, is_database, names_in_database
 
 logger = logging.getLogger(__name__)
 
@@ -104,7 +104,9 @@ def find_images(roots: str | Sequence[str], *, set_name: str, argument: str = ""
             kinds = ", ".join(sorted(IMAGE_SUFFIXES))
             held = f"; it holds {_kinds_in_words(_kinds(others))}" if others else ""
             message = f"dataset '{set_name}': no images in {root}{held}"
-            raise InputError(Problem(message, advice=f"Images end in {kinds}.", argument=argument))
+            databases = [other.parent for other in others if other.name == DATABASE_FILE]
+            advice = f"{databases[0]} is a database: name it so that it ends in .lmdb." if databases else ""
+            raise InputError(Problem(message, advice=advice or f"Images end in {kinds}.", argument=argument))
         _say_not_read(others, root, set_name)
         not_read += _kinds(others)
         files.extend(images)

@@ -2,23 +2,27 @@
 
 import io
 import os
+import re
+from collections.abc import Callable
 from pathlib import Path
 from threading import Lock
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TypeVar
 
 from trainauto.core.errors import InputError, Problem
 
 DATABASE_SUFFIX = ".lmdb"
+Taken = TypeVar("Taken")
 _open: dict[str, Any] = {}
 _reading = Lock()
 """Held while databases are opened, read or closed: a fork waits for it."""
 
-_DATA, _LIST = "data.mdb", "meta_info.txt"
+_SIZE_BEHIND = re.compile(r"\s+\(\d+,\s*\d+(,\s*\d+)?\).*$")
+DATABASE_FILE, _LIST = "data.mdb", "meta_info.txt"
 
 
 def is_database(folder: Path) -> bool:
     """Say whether a folder is an LMDB database."""
-    return folder.suffix == DATABASE_SUFFIX and (folder / _DATA).is_file()
+    return folder.suffix == DATABASE_SUFFIX and (folder / DATABASE_FILE).is_file()
 
 
 def names_in_database(folder: Path) -> list[str]:
@@ -35,7 +39,12 @@ def names_in_database(folder: Path) -> list[str]:
         message = f"{folder} has no {_LIST}, which names the images of a database"
         advice = "BasicSR's scripts/data_preparation/create_lmdb.py writes it."
         raise InputError(Problem(message, advice=advice)) from error
-    return [line.split(" (")[0].strip() for line in lines if line.strip()]
+    return [name_in(line) for line in lines if line.strip()]
+
+
+def name_in(line: str) -> str:
+    """Return the name in a line of a list: ``0001_s001.png (480,480,3) 1`` names ``0001_s001.png``."""
+    return _SIZE_BEHIND.sub("", line.strip())
 
 
 def in_database(path: str) -> bool:
@@ -48,7 +57,7 @@ def file_of(path: str) -> Path:
     """Return the file that an image is in."""
     if not in_database(path):
         return Path(path)
-    return Path(path.partition(DATABASE_SUFFIX + os.sep)[0] + DATABASE_SUFFIX) / _DATA
+    return Path(path.partition(DATABASE_SUFFIX + os.sep)[0] + DATABASE_SUFFIX) / DATABASE_FILE
 
 
 def opened(path: str) -> BinaryIO:
@@ -63,22 +72,27 @@ def opened(path: str) -> BinaryIO:
 
 def size_bytes(path: str) -> int:
     """Return how large an image is as it is stored; raises as :func:`opened`."""
-    return len(stored_bytes(path)) if in_database(path) else Path(path).stat().st_size
+    return _stored(path, len) if in_database(path) else Path(path).stat().st_size
 
 
 def stored_bytes(path: str) -> bytes:
-    """Return an image in a database, encoded; its key is its name without the extension.
+    """Return an image in a database, encoded; raises as :func:`opened`."""
+    return _stored(path, bytes)
+
+
+def _stored(path: str, taken: Callable[[Any], Taken]) -> Taken:
+    """Return what is taken of an image in a database; its key is its name without the extension.
 
     Raises:
         OSError: it is not there.
         InputError: the package lmdb is missing.
     """
     folder, _, name = path.partition(DATABASE_SUFFIX + os.sep)
-    with _reading, _database(folder + DATABASE_SUFFIX).begin() as transaction:
+    with _reading, _database(folder + DATABASE_SUFFIX).begin(buffers=True) as transaction:
         value = transaction.get(os.path.splitext(name)[0].encode())  # noqa: PTH122 - a key is no path
-    if value is None:
-        raise FileNotFoundError(f"{folder}{DATABASE_SUFFIX} has no image {name}")
-    return bytes(value)
+        if value is not None:
+            return taken(value)  # it is there as long as the transaction
+    raise FileNotFoundError(f"{folder}{DATABASE_SUFFIX} has no image {name}")
 
 
 def _database(folder: str) -> Any:

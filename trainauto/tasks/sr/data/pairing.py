@@ -56,12 +56,14 @@ def pair_images(
     if not (_meet_across_roots(gt) or _meet_across_roots(lq)):
         return _paired(gt, lq, set_name, filename_tmpl, of_more=of_more)
     of_gt, of_lq = _by_root(gt), _by_root(lq)
-    if len(of_gt) != len(of_lq):
+    if len(of_gt) != len(of_lq) and not of_more:
         what = f"dataset '{set_name}': several roots have images of the same name, so roots are paired in their order"
         what += f"; there are {len(of_gt)} of gt and {len(of_lq)} of lq"
         advice = "Name a root in dataroot_lq for each in dataroot_gt, in the same order."
         raise InputError(Problem(what, advice=advice, argument="dataroot_lq"))
-    paired = [_paired(*roots, set_name, filename_tmpl, of_more=of_more) for roots in zip(of_gt, of_lq, strict=True)]
+    paired = [
+        _paired(files, of_lq.get(root, []), set_name, filename_tmpl, of_more=of_more) for root, files in of_gt.items()
+    ]
     return [pair for pairs in paired for pair in pairs]
 
 
@@ -69,11 +71,11 @@ def _meet_across_roots(files: Sequence[ImageFile]) -> bool:
     return len({file.key for file in files}) < len(files)
 
 
-def _by_root(files: Sequence[ImageFile]) -> list[list[ImageFile]]:
+def _by_root(files: Sequence[ImageFile]) -> dict[int, list[ImageFile]]:
     roots: dict[int, list[ImageFile]] = {}
     for file in files:
         roots.setdefault(file.root, []).append(file)
-    return list(roots.values())
+    return roots
 
 
 def _paired(
@@ -85,7 +87,7 @@ def _paired(
         InputError: an image has no partner.
     """
     wanted = [_filled_in(filename_tmpl, file.key) for file in gt]
-    partners = _partners(wanted, lq, may_have_suffix=filename_tmpl == AS_NAMED)
+    partners = _partners(wanted, lq, may_have_suffix=filename_tmpl == AS_NAMED, of_more=of_more)
     pairs = [(file, partners[key]) for file, key in zip(gt, wanted, strict=True) if key in partners]
     if len(pairs) == len(gt) and (of_more or len(gt) == len(lq)):
         return pairs
@@ -103,7 +105,9 @@ def _paired(
     raise InputError(problems)
 
 
-def _partners(wanted: Sequence[str], lq: Sequence[ImageFile], *, may_have_suffix: bool) -> dict[str, ImageFile]:
+def _partners(
+    wanted: Sequence[str], lq: Sequence[ImageFile], *, may_have_suffix: bool, of_more: bool
+) -> dict[str, ImageFile]:
     """Return the low-quality image of each key, none of them for two.
 
     An image of just the name goes first, and a suffix is left out of the names of others. Where that leaves images
@@ -120,7 +124,8 @@ def _partners(wanted: Sequence[str], lq: Sequence[ImageFile], *, may_have_suffix
         plain.setdefault(_without_scale_suffix(file.key), file)
     by_suffix = {key: plain[key] for key in wanted if key in plain}
     mixed = {**{key: file for key, file in by_suffix.items() if file.key not in keys}, **found}
-    return by_suffix if len(by_suffix) == len(keys) == len(lq) > len(mixed) else mixed
+    is_whole = len(by_suffix) == len(keys) and (of_more or len(keys) == len(lq))
+    return by_suffix if is_whole and len(by_suffix) > len(mixed) else mixed
 
 
 def _unpaired(

@@ -14,6 +14,7 @@ from trainauto.models.parallel import Parallel
 from trainauto.models.registry import MODELS
 from trainauto.optim.ema import Ema
 from trainauto.optim.precision import Precision
+from trainauto.tasks.sr.data.geometry import largest_of
 from trainauto.tasks.sr.losses.term import GT, WHOLE, LossTerm
 
 MakeOptimizer = Callable[[Iterable[nn.Parameter]], Optimizer]
@@ -148,7 +149,7 @@ class SRModel(BaseModel):
 
     def _image(self, pixels: Tensor) -> Tensor:
         """Return pixels of 8 or 16 bits as float32 from 0 to 1."""
-        return pixels.to(torch.float32, memory_format=self._format).div_(torch.iinfo(pixels.dtype).max)
+        return pixels.to(torch.float32, memory_format=self._format).div_(largest_of(pixels))
 
     def _on_device(self, network: nn.Module) -> nn.Module:
         locate_errors: nn.Module = network.to(self.device, memory_format=self._format)  # type: ignore[call-overload]

@@ -21,7 +21,7 @@ from trainauto.core.run_events import ImageArray, Picture
 from trainauto.core.words import counted
 from trainauto.data.dynamic_dataset import DynamicDataset
 from trainauto.memory.monitor.oom import is_out_of_memory
-from trainauto.tasks.sr.data.geometry import in_8_bits
+from trainauto.tasks.sr.data.geometry import in_8_bits, largest_of
 from trainauto.tasks.sr.data.large_images import empty_pixels
 from trainauto.tasks.sr.models.tiles import Box, Enlarge, Read, TiledEnlarger
 from trainauto.tasks.sr.models.validation_group import ImageResult, LocalValidation, StopHeard, ValidationGroup
@@ -243,7 +243,7 @@ class Validator:
         return empty_pixels(self._scratch, height * scale, width * scale, lq.shape[1])
 
     def _reader(self, lq: Tensor) -> Read:
-        return lambda box: (box.of(lq).float() / torch.iinfo(lq.dtype).max).to(self._device)
+        return lambda box: (box.of(lq).float() / largest_of(lq)).to(self._device)
 
     def _measured(self, image: ImageArray, reference: ImageArray) -> dict[str, float]:
         return {name: metric(image, reference) for name, metric in self._metrics.items()}
@@ -262,7 +262,7 @@ def _in_words(metric: Metric) -> str:
 
 def _bicubic(lq: Tensor, size: tuple[int, ...]) -> ImageArray:
     """Return the pixels of plain enlargement of an input (1, C, h, w)."""
-    image = lq.float() / torch.iinfo(lq.dtype).max
+    image = lq.float() / largest_of(lq)
     return _to_pixels(F.interpolate(image, size, mode="bicubic", antialias=True, align_corners=False)[0] * 255)
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from trainauto.builders.data import _identity
 from trainauto.core.errors import InputError
 from trainauto.core.plan import Plan
 from trainauto.data import DynamicDataLoader
@@ -68,3 +69,15 @@ def test_what_a_database_lacks_is_named(write_images: Write, monkeypatch: pytest
     monkeypatch.setitem(sys.modules, "lmdb", None)
     with pytest.raises(InputError, match="package lmdb is not installed"):
         GTImageDataset(str(stored), scale=2)
+
+
+def test_names_with_brackets_and_sets_that_share_a_database(write_images: Write, tmp_path: Path) -> None:
+    folder = write_images("gt", 2, (40, 60))
+    (folder / "image_000.png").rename(folder / "photo (1).png")
+    stored = database_of(folder)
+    first, again = (GTImageDataset(str(stored), scale=2, name=name) for name in ("train", "val"))
+    assert first.scan().samples == 2
+    assert {first.sample_key(index) for index in range(2)} == {"photo (1)", "image_001"}
+    assert _identity(first, 0) == _identity(again, 0) != _identity(first, 1)
+    with pytest.raises(InputError, match=r"name it so that it ends in \.lmdb"):
+        GTImageDataset(str(stored.rename(tmp_path / "other")), scale=2)

@@ -21,3 +21,12 @@ def test_the_first_crops_are_shown_beside_their_references() -> None:
         for name, image in sample.items():
             corner = batch[name][number, :, : len(image), : len(image)].permute(1, 2, 0)
             assert (image == corner.numpy()).all()
+
+
+def test_only_pictures_are_shown() -> None:
+    """Sets of a person's own may hold labels and pixels that are no whole numbers."""
+    crops = ImageCrops(1, 2)
+    lq = torch.zeros(2, 1, 8, 8, dtype=torch.uint8)
+    labels = {"label": torch.zeros(2), "matrix": torch.zeros(2, 3, 3), "weight": torch.zeros(2, 1, 8, 8)}
+    assert [set(sample) for sample in crops.shown({"lq": lq, **labels}, 4)] == [{"lq"}] * 2
+    assert crops.shown({"lq": lq.float(), "gt": lq.float()}, 4) == []

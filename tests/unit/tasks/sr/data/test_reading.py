@@ -181,3 +181,49 @@ def test_there_is_one_weight_for_each_root(write_images: Write) -> None:
     folder = write_images("gt", 1)
     with pytest.raises(InputError, match="1 root and 2 weights"):
         GTImageDataset(str(folder), scale=2, reading=Reading(root_weights=[1, 2]))
+
+
+def test_lists_of_other_systems_are_understood(write_images: Write, tmp_path: Path) -> None:
+    gt = write_images("gt", 1, (16, 16))
+    (gt / "sub").mkdir()
+    for name in ("sub/x (1).png", "übung.png"):
+        cv2.imwrite(str(gt / name), np.zeros((16, 16, 3), np.uint8))
+    file = tmp_path / "list.txt"
+    decomposed = "u\N{COMBINING DIAERESIS}bung.png"
+    file.write_text(f"\ufeffsub\\x (1).png (16,16,3)\r\n{decomposed}\r\n", encoding="utf-8")
+    reading = Reading(meta_info=str(file))
+    assert len(GTImageDataset(str(gt), scale=2, reading=reading)) == 2
+    file.write_text("image_000.png, lq/image_000.png\n", encoding="utf-8")
+    with pytest.raises(InputError, match="Name one file on each line"):
+        GTImageDataset(str(gt), scale=2, reading=reading)
+
+
+def test_a_list_leaves_pairs_of_other_images_as_they_are(write_images: Write, tmp_path: Path) -> None:
+    """Roots stay beside each other, and names that end in a scale keep their partners."""
+    file = tmp_path / "list.txt"
+    roots: dict[str, list[str]] = {"gt": [], "lq": []}
+    for root, names in (("a", ("1", "2")), ("b", ("2", "3"))):
+        for side, px in (("gt", 32), ("lq", 16)):
+            folder = tmp_path / f"{side}_{root}"
+            folder.mkdir()
+            roots[side].append(str(folder))
+            for name in names:
+                cv2.imwrite(str(folder / f"{name}.png"), np.zeros((px, px, 3), np.uint8))
+    file.write_text("1.png\n", encoding="utf-8")
+    pairs = PairedImageDataset(roots["gt"], roots["lq"], scale=2, reading=Reading(meta_info=str(file)))
+    assert [Path(pairs.sample_name(0)).name, len(pairs)] == ["1.png", 1]
+    for name in ("a", "ax2", "b"):
+        cv2.imwrite(f"{roots['gt'][0]}/{name}.png", np.zeros((32, 32, 3), np.uint8))
+        cv2.imwrite(f"{roots['lq'][0]}/{name}x2.png", np.zeros((16, 16, 3), np.uint8))
+    file.write_text("a.png\nax2.png\n", encoding="utf-8")
+    pairs = PairedImageDataset(roots["gt"][0], roots["lq"][0], scale=2, reading=Reading(meta_info=str(file)))
+    assert [Path(file.path).name for file in pairs._lq] == ["ax2.png", "ax2x2.png"]
+
+
+def test_partners_are_other_images_where_images_are_repeated(write_images: Write) -> None:
+    roots = [str(write_images(name, 2, (16, 16))) for name in ("a", "b")]
+    dataset = GTImageDataset(roots, scale=2, reading=Reading(root_weights=[3, 1]))
+    for sample in range(len(dataset)):
+        for seed in range(30):
+            partner = dataset._partner_of(SampleKey(sample, 8, seed)).sample
+            assert dataset.place_of(partner) != dataset.place_of(sample)
