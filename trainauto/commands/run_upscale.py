@@ -134,8 +134,9 @@ def _refuse_luma(trained: LoadedNetwork) -> None:
         InputError: its run's options say so.
     """
     options = trained.loaded.options
-    has_set = "train" in options.datasets.model_fields_set
-    if "y" in (options.input_pixel_format, options.datasets.train.color if has_set else None):
+    sets = getattr(options, "datasets", None)  # weights without a run have none
+    of_set = sets.train.color if sets is not None and "train" in sets.model_fields_set else None
+    if "y" in (getattr(options, "input_pixel_format", None), of_set):
         message = f"{visible(trained.name)} was trained on luma (color: y), which upscale does not convert to"
         raise InputError(Problem(message, advice="Enlarge with a network that was trained on rgb."))
 

@@ -90,7 +90,7 @@ def test_numbers_of_either_kind(load: Loader) -> None:
         ("datasets:train:gt_size=130", "unknown key 'gt_size'", "Write lq_size: gt_size / scale."),
         ("datasets:train:gt_size=x", "unknown key 'gt_size'", "Write lq_size: gt_size / scale."),
         ("datasets:train:batch_size=3", "unknown key", "Write batch_size_per_gpu."),
-        ("datasets:train:io_backend:type=disk", "unknown key", "Remove it: images are read from files"),
+        ("datasets:train:io_backend:type=disk", "unknown key", "Remove it: a folder that ends in .lmdb"),
         ("train:warmup_iter=-1", "unknown key", "Write warmup_steps."),
         ("train:wavelet_guided=true", "unknown key 'wavelet_guided'", "losses guided by wavelets are left out"),
         ("train:perceptual_opt:type=x", "unknown key 'perceptual_opt' in train", "item of train.losses"),

@@ -117,5 +117,10 @@ def _close_all() -> None:
         _open.pop(folder).close()
 
 
+def _release() -> None:
+    if _reading.locked():  # where closing was interrupted, it is not
+        _reading.release()
+
+
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_close_all, after_in_parent=_reading.release, after_in_child=_reading.release)
+    os.register_at_fork(before=_close_all, after_in_parent=_release, after_in_child=_release)
