@@ -4,6 +4,7 @@ import io
 import os
 import re
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from threading import Lock
 from typing import Any, BinaryIO, TypeVar
@@ -103,6 +104,7 @@ def _database(folder: str) -> Any:
             message = f"{folder} is a database, and the package lmdb is not installed"
             advice = "pip install 'trainauto[lmdb]', or: pip install lmdb"
             raise InputError(Problem(message, advice=advice)) from error
+        _close_before_forks()
         try:
             _open[folder] = lmdb.open(folder, readonly=True, lock=False, readahead=False)
         except lmdb.Error as error:
@@ -122,5 +124,8 @@ def _release() -> None:
         _reading.release()
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_close_all, after_in_parent=_release, after_in_child=_release)
+@cache
+def _close_before_forks() -> None:
+    """Have databases closed before each fork, from the first one that is opened on."""
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(before=_close_all, after_in_parent=_release, after_in_child=_release)
