@@ -82,17 +82,17 @@ def _dataset(
     if "degradations" in parameters:
         filled_in |= degradation_arguments(loaded)
     dataset: DynamicDataset = build_component(loaded, DATASETS, path, chosen.type, arguments, filled_in)()
-    if key == "train" and isinstance(dataset, ImageDataset):
+    if not isinstance(dataset, ImageDataset):
+        _refuse_what_it_ignores(loaded, key, chosen.type)
+    elif key == "train":
         dataset.keeps_decoded = True
         dataset.augmentations = _augmentations(loaded.options)
-    else:
-        _refuse_what_is_ours(loaded, key, chosen.type)
     dataset.name = chosen.name  # whether it takes one or not: scans, curves and folders go by it
     return dataset
 
 
-def _refuse_what_is_ours(loaded: LoadedOptions, key: str, kind: str) -> None:
-    """Refuse what a set of somebody else's making would not heed.
+def _refuse_what_it_ignores(loaded: LoadedOptions, key: str, kind: str) -> None:
+    """Refuse options that a dataset of a plugin would ignore.
 
     Raises:
         InputError: names the key.
@@ -102,17 +102,21 @@ def _refuse_what_is_ours(loaded: LoadedOptions, key: str, kind: str) -> None:
     if key == "train":
         asked[("train", "use_moa")] = options.train.use_moa
         asked[("datasets", "train", "augmentation")] = options.datasets.train.augmentation is not None
-    if not issubclass(DATASETS.get(kind), ImageDataset):
-        for path in (path for path, is_asked in asked.items() if is_asked):
-            with locate_errors(loaded, path):
-                raise InputError(
-                    Problem(f"{kind} makes its samples itself, and takes no {path[-1]}", advice="Remove it.")
-                )
+    for path in (path for path, is_asked in asked.items() if is_asked):
+        with locate_errors(loaded, path):
+            raise InputError(Problem(f"{kind} makes its samples itself, and takes no {path[-1]}", advice="Remove it."))
 
 
 def crops_of(options: Options, channels: int) -> ImageCrops:
     """Return the kind of the samples of an option file, whatever set they come from."""
     return ImageCrops(channels, options.scale, targets(options), bits=options.datasets.train.bit_depth)
+
+
+def trains_on_luma(options: Options) -> bool:
+    """Say whether a run's network is trained on BT.601's Y; options of weights alone may lack what says so."""
+    sets = getattr(options, "datasets", None)
+    of_set = sets.train.color if sets is not None and "train" in sets.model_fields_set else None
+    return (of_set or getattr(options, "input_pixel_format", None)) == LUMA
 
 
 def reading_of(options: Options, chosen: TrainDataset | ValDataset, kept: Kept | None) -> Reading:

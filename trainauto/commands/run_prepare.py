@@ -91,7 +91,7 @@ def _low_quality(parsed: argparse.Namespace) -> tuple[LowQuality | None, str]:
     settings, sharpening = arguments["degradations"], arguments["sharpening"]
     crops = DegradedCrops(scale, settings, sharpening, ("gt",), form=PixelFormat(), use_hflip=False, use_rot=False)
     digest = hashlib.sha256(repr((settings, sharpening, seed)).encode()).hexdigest()[:16]
-    return LowQuality(scale, Degradations(crops, sharpening.target, seed)), f"degradations {digest}"
+    return LowQuality(scale, Degradations(crops, seed)), f"degradations {digest}"
 
 
 def _grid(parsed: argparse.Namespace, scale: int) -> Grid:

@@ -13,6 +13,7 @@ import torch
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
+from trainauto.builders.data import trains_on_luma
 from trainauto.commands.common_arguments import named_network
 from trainauto.core.errors import InputError, Problem
 from trainauto.core.process import without_memory_limit
@@ -133,10 +134,7 @@ def _refuse_luma(trained: LoadedNetwork) -> None:
     Raises:
         InputError: its run's options say so.
     """
-    options = trained.loaded.options
-    sets = getattr(options, "datasets", None)  # weights without a run have none
-    of_set = sets.train.color if sets is not None and "train" in sets.model_fields_set else None
-    if "y" in (getattr(options, "input_pixel_format", None), of_set):
+    if trains_on_luma(trained.loaded.options):
         message = f"{visible(trained.name)} was trained on luma (color: y), which upscale does not convert to"
         raise InputError(Problem(message, advice="Enlarge with a network that was trained on rgb."))
 

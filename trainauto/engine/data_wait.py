@@ -12,7 +12,7 @@ LONG_WAIT = 0.2
 """Share of the time; below it, a faster loader would hardly be noticed."""
 
 FIRST_STEPS = 10
-"""Left out: workers start, and images that are kept decoded are decoded for the first time."""
+"""Left out: workers may start in them."""
 
 
 @dataclass

@@ -4,7 +4,7 @@ import io
 import os
 import re
 from collections.abc import Callable
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from threading import Lock
 from typing import Any, BinaryIO, TypeVar
@@ -76,8 +76,12 @@ def size_bytes(path: str) -> int:
     return _stored(path, len) if in_database(path) else Path(path).stat().st_size
 
 
+@lru_cache(maxsize=8)
 def stored_bytes(path: str) -> bytes:
-    """Return an image in a database, encoded; raises as :func:`opened`."""
+    """Return an image in a database, encoded; raises as :func:`opened`.
+
+    The newest few stay in memory: a header, pixels and orientation are read of one image right after each other.
+    """
     return _stored(path, bytes)
 
 

@@ -4,11 +4,12 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from trainauto.builders.data import build_val_sets
+from trainauto.builders.data import LUMA, build_val_sets, trains_on_luma
 from trainauto.builders.load_plugins import load_plugins
 from trainauto.builders.metrics import build_metrics, warn_of_left_out_metrics
 from trainauto.builders.model import build_network, requirements_of
@@ -77,7 +78,10 @@ def measure(
 def with_sets_of(run: LoadedOptions, test: LoadedOptions) -> LoadedOptions:
     """Return a test file's options for the network of a run; plugins are those of the run, imported already."""
     load_plugins(test)
-    options = test.options.model_copy(update={"scale": run.options.scale, "network_g": run.options.network_g})
+    of_run: dict[str, Any] = {"scale": run.options.scale, "network_g": run.options.network_g}
+    if trains_on_luma(run.options):
+        of_run["input_pixel_format"] = LUMA
+    options = test.options.model_copy(update=of_run)
     return replace(test, options=options)
 
 
@@ -90,6 +94,7 @@ def with_images(loaded: LoadedOptions, gt: str, lq: str | None) -> LoadedOptions
     kind = "GTImageDataset" if lq is None else "PairedImageDataset"
     chosen = ValDataset(type=kind, name=name, dataroot_gt=gt, dataroot_lq=lq)
     options = loaded.options
+    chosen = chosen.model_copy(update={"color": LUMA}) if trains_on_luma(options) else chosen
     datasets = Datasets.model_construct({"train", "val"}, train=options.datasets.train, val=chosen)
     metrics = options.val.metrics or {
         "psnr": Component(type="calculate_psnr", crop_border=options.scale),

@@ -9,13 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trainauto.tasks.sr.data.degraded_dataset import DegradedCrops
-from trainauto.tasks.sr.preparation.reading import eight_bits
-from trainauto.tasks.sr.preparation.shrinking import antialiased_bicubic, matlab_bicubic
+from trainauto.tasks.sr.data.geometry import shrunk
+from trainauto.tasks.sr.preparation.shrinking import matlab_bicubic
 from trainauto.tasks.sr.preparation.tiles import cut
 
 SHRINKING: dict[str, Callable[[NDArray[Any], int], NDArray[Any]]] = {
     "matlab": matlab_bicubic,
-    "antialiased": antialiased_bicubic,
+    "antialiased": shrunk,
 }
 
 Box = tuple[int, int, int, int]
@@ -28,19 +28,17 @@ class Degradations:
 
     Attributes:
         crops: degrades an image.
-        sharpens_gt: whether high-quality tiles are sharpened, too; they have 8 bits then.
         seed: of the file; every tile has its own, made of this and of its name.
     """
 
     crops: DegradedCrops
-    sharpens_gt: bool
     seed: int
 
     def pair(self, pixels: NDArray[Any], name: str) -> tuple[NDArray[Any], NDArray[Any]]:
         """Return the high-quality tile (sharpened where the file says so) and the low-quality one, of 8 bits."""
         digest = hashlib.sha256(f"{self.seed}/{name}".encode()).digest()
-        images, _ = self.crops.whole(np.ascontiguousarray(eight_bits(pixels)), int.from_bytes(digest[:8], "little"))
-        return images["gt"] if self.sharpens_gt else pixels, images["lq"]
+        images, _ = self.crops.whole(np.ascontiguousarray(pixels), int.from_bytes(digest[:8], "little"))
+        return images["gt"], images["lq"]
 
 
 @dataclass(frozen=True)

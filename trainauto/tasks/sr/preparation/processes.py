@@ -51,7 +51,7 @@ def _begin() -> None:
 
 
 def _end_with_parent() -> None:
-    """Leave when the process that started this one is gone: it was killed, and whoever starts it again works alone."""
+    """Leave once the process that started this one was killed, so that the command can be started again at once."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         parent.join()

@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
@@ -57,8 +56,3 @@ def _remarks(image: Image.Image) -> tuple[str, ...]:
         TURNED: orientation_of(image) != AS_STORED,
     }
     return tuple(remark for remark, holds in facts.items() if holds)
-
-
-def eight_bits(pixels: NDArray[Any]) -> NDArray[np.uint8]:
-    """Return pixels reduced to 8 bits, rounded."""
-    return pixels if pixels.dtype == np.uint8 else ((pixels.astype(np.uint32) + 128) // 257).astype(np.uint8)

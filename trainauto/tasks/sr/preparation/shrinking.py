@@ -1,13 +1,9 @@
-"""Shrinking whole images by a whole number: MATLAB's imresize, and torch's antialiased bicubic."""
+"""Shrinking whole images by a whole number as MATLAB's imresize does."""
 
 from typing import Any
 
 import numpy as np
-import torch
-import torch.nn.functional as F
 from numpy.typing import NDArray
-
-from trainauto.tasks.sr.data.geometry import shrunk
 
 
 def matlab_bicubic(pixels: NDArray[Any], scale: int) -> NDArray[Any]:
@@ -50,19 +46,3 @@ def _cubic(distance: NDArray[np.float64]) -> NDArray[np.float64]:
     far = ((-0.5 * distance + 2.5) * distance - 4) * distance + 2
     weights: NDArray[np.float64] = np.where(distance <= 1, near, np.where(distance <= 2, far, 0.0))
     return weights
-
-
-def antialiased_bicubic(pixels: NDArray[Any], scale: int) -> NDArray[Any]:
-    """Shrink as :class:`~trainauto.tasks.sr.data.image_dataset.GTImageDataset` does, keeping 16 bits where there are.
-
-    Args:
-        pixels: (H, W, C); both sides are multiples of ``scale``.
-        scale: 1 returns the pixels.
-    """
-    if pixels.dtype == np.uint8 or scale == 1:
-        return shrunk(pixels, scale)
-    size = pixels.shape[0] // scale, pixels.shape[1] // scale
-    image = torch.from_numpy(np.ascontiguousarray(pixels.transpose(2, 0, 1)).astype(np.float32))[None]
-    small = F.interpolate(image, size, mode="bicubic", antialias=True, align_corners=False)
-    result: NDArray[Any] = small.round_().clamp_(0, 65535)[0].permute(1, 2, 0).numpy().astype(np.uint16)
-    return result
