@@ -1,13 +1,15 @@
 """Resizing by the modes of BasicSR and traiNNer-redux."""
 
+import cv2
 import numpy as np
 import PIL.Image
 import torch
 import torch.nn.functional as F
 from numpy.random import Generator
+from numpy.typing import NDArray
 
 from trainauto.tasks.sr.degradations.draws import weighted
-from trainauto.tasks.sr.degradations.image import Image
+from trainauto.tasks.sr.degradations.image import Image, with_channels
 from trainauto.tasks.sr.degradations.settings import Range
 
 ALIASED = "-aliased"
@@ -37,13 +39,18 @@ def drawn_factor(rng: Generator, weights: tuple[float, float, float], bounds: Ra
 def _by_torch(image: Image, height_px: int, width_px: int, mode: str) -> Image:
     kind = mode.removesuffix(ALIASED)
     smooth = {"align_corners": False, "antialias": kind == mode} if kind in ("bilinear", "bicubic") else {}
-    tensor = torch.from_numpy(np.ascontiguousarray(image.transpose(2, 0, 1)))[None]
-    made = F.interpolate(tensor, (height_px, width_px), mode=kind, **smooth)
-    return np.ascontiguousarray(made[0].numpy().transpose(1, 2, 0))
+    planes = torch.from_numpy(np.ascontiguousarray(image)).permute(2, 0, 1).contiguous()
+    made = F.interpolate(planes[None], (height_px, width_px), mode=kind, **smooth)[0]
+    return _merged(list(made.numpy()))
 
 
 def _by_lanczos(image: Image, height_px: int, width_px: int) -> Image:
     """Pillow resizes single float channels in full precision."""
-    channels = [PIL.Image.fromarray(np.ascontiguousarray(image[:, :, c])) for c in range(image.shape[2])]
     size, method = (width_px, height_px), PIL.Image.Resampling.LANCZOS
-    return np.stack([np.asarray(channel.resize(size, method), np.float32) for channel in channels], axis=2)
+    channels = [PIL.Image.fromarray(channel).resize(size, method) for channel in cv2.split(image)]
+    return _merged([np.asarray(channel) for channel in channels])
+
+
+def _merged(planes: list[NDArray[np.float32]]) -> Image:
+    """Return (H, W, C) of C planes; NumPy takes five times as long."""
+    return with_channels(np.asarray(cv2.merge(planes), np.float32))
