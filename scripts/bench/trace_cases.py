@@ -23,6 +23,7 @@ from trainauto.core.plan import BatchShape, Plan
 from trainauto.core.workload import Tensors
 from trainauto.engine.traced_training import TracedModel, empty_batch
 from trainauto.forecast.traced_run import FakeRun
+from trainauto.memory.tracing.workspaces import card_libraries
 from trainauto.models.base_model import BaseModel
 from trainauto.optim.ema import Ema
 from trainauto.optim.precision import Precision
@@ -318,7 +319,9 @@ def gpt_case(
         "GPT",
         plans,
         larger,
-        lambda dtype: FakeRun(lambda _: model(dtype), token_batch, clips=True),
+        lambda dtype: FakeRun(
+            lambda _: model(dtype), token_batch, clips=True, libraries=card_libraries() if device == "cuda" else None
+        ),
         lambda dtype: TracedModel(model(dtype), token_batch, MAX_NORM),
         on_cards=ROWS_ON_CARDS,
     )

@@ -16,6 +16,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import count
 from typing import NamedTuple
 
+import torch
+
 from trainauto.core.units import MIB
 from trainauto.memory.cuda_allocator.pools import (
     SMALL_SIZE_BYTES,
@@ -24,10 +26,14 @@ from trainauto.memory.cuda_allocator.pools import (
     ExpandablePool,
     NativePool,
     rounded_bytes,
+    ties_of,
 )
 
 DESCENDING = platform.system() == "Linux"
 """Whether the driver of this platform places large native segments downwards."""
+
+RUNNING = (int(torch.__version__.split(".")[0]), int(torch.__version__.split(".")[1]))
+"""Major and minor version of the torch that runs."""
 
 LEAST_RESOLUTION = 0.05
 """Segments that grow are mostly that near without any search; a finer search would make `plan` a seventh slower."""
@@ -38,6 +44,10 @@ class AllocationEvent(NamedTuple):
 
     ident: int
     size_bytes: int
+
+
+Late = Sequence[tuple[int, AllocationEvent]]
+"""Allocations, each with the number of a step's events that come before it."""
 
 
 class BlockView(NamedTuple):
@@ -58,7 +68,8 @@ class CachingAllocator:
 
     ``descending`` says how native segments are placed (see ``pools.NativePool``): by default as
     the driver of this platform does. ``placements`` gives the address of each native segment instead, in the order in
-    which they are made, as a recorded history has them.
+    which they are made, as a recorded history has them. ``torch_version`` (major, minor) decides which of equal cached
+    blocks is taken; by default it is that of the torch that runs.
 
     ``limit_bytes`` is the memory of the device, beyond which ``cudaMalloc`` and ``cuMemCreate`` fail. A limit set by
     ``set_per_process_memory_fraction`` is the same to native segments. Before an expandable one grows, ``alloc_block``
@@ -80,15 +91,17 @@ class CachingAllocator:
         *,
         descending: bool = DESCENDING,
         placements: Iterator[int] | None = None,
+        torch_version: tuple[int, int] | None = None,
     ) -> None:
         self.requested_bytes = self.peak_requested_bytes = 0
         self.allocated_bytes = self.peak_allocated_bytes = 0
         self.alloc_retries = 0
         self._device = DeviceMemory(limit_bytes)
+        ties = ties_of(torch_version or RUNNING)
         self._small, self._large = (
-            ExpandablePool(small, self._device)
+            ExpandablePool(small, self._device, ties)
             if expandable
-            else NativePool(small, self._device, descending=descending, placements=placements)
+            else NativePool(small, self._device, ties, descending=descending, placements=placements)
             for small in (True, False)
         )
         self._live: dict[int, Block] = {}
@@ -206,14 +219,20 @@ def replay(events: Iterable[AllocationEvent], allocator: CachingAllocator) -> No
 
 
 def peak_reserved_bytes(
-    events: Sequence[AllocationEvent], *, expandable: bool, before: Sequence[AllocationEvent] = (), warm_steps: int = 2
+    events: Sequence[AllocationEvent],
+    *,
+    expandable: bool,
+    before: Sequence[AllocationEvent] = (),
+    late: Late = (),
+    warm_steps: int = 2,
 ) -> int:
     """Return what a training run reserves whose every step does ``events``, on a device that is large enough.
 
     Args:
         events: one step of many alike.
         expandable: whether segments expand.
-        before: what was allocated and freed before that step: weights, and a first step, which makes optimizer state.
+        before: what is live when the step begins, see :func:`repeated`.
+        late: what the first step takes and all keep, see :func:`repeated`.
         warm_steps: how often the step is repeated. Without a limit reserved bytes never fall, and the cache that a step
             leaves behind may not yet fit the next one.
 
@@ -221,7 +240,7 @@ def peak_reserved_bytes(
         ValueError: an ident is allocated while live, or freed while not.
     """
     allocator = CachingAllocator(expandable)
-    replay(repeated(events, 1 + warm_steps, before), allocator)
+    replay(repeated(events, 1 + warm_steps, before, late), allocator)
     return allocator.peak_reserved_bytes
 
 
@@ -230,6 +249,7 @@ def least_reserved_bytes(
     *,
     expandable: bool,
     before: Sequence[AllocationEvent] = (),
+    late: Late = (),
     warm_steps: int = 2,
     resolution: float = LEAST_RESOLUTION,
 ) -> int:
@@ -243,18 +263,19 @@ def least_reserved_bytes(
     Args:
         events: one step of many alike.
         expandable: whether segments expand.
-        before: what was allocated and freed before that step.
+        before: what is live when the step begins, see :func:`repeated`.
+        late: what the first step takes and all keep, see :func:`repeated`.
         warm_steps: how often the step is repeated.
         resolution: how much too large it may be, as a share of it; it is not too small for these very steps.
 
     Raises:
         ValueError: an ident is allocated while live, or freed while not.
     """
-    every = list(repeated(events, 1 + warm_steps, before))
+    every = list(repeated(events, 1 + warm_steps, before, late))
     roomy = CachingAllocator(expandable)
     replay(every, roomy)
     low, high = roomy.peak_allocated_bytes, roomy.peak_reserved_bytes
-    warm = sum(1 for _ in repeated(events, warm_steps, before)) if high - low > resolution * high else 0
+    warm = sum(1 for _ in repeated(events, warm_steps, before, late)) if high - low > resolution * high else 0
     while high - low > resolution * high:
         middle = (low + high) // 2
         if _is_quiet(every[:warm], every[warm:], CachingAllocator(expandable, middle)):
@@ -276,23 +297,32 @@ def _is_quiet(warm: Sequence[AllocationEvent], step: Sequence[AllocationEvent], 
 
 
 def repeated(
-    step: Sequence[AllocationEvent], times: int, before: Sequence[AllocationEvent] = ()
+    step: Sequence[AllocationEvent], times: int, before: Sequence[AllocationEvent] = (), late: Late = ()
 ) -> Iterator[AllocationEvent]:
-    """Yield ``before``, then ``step`` several times, with new idents each time.
+    """Yield ``before``, then ``step`` several times, with new idents each time: a run from its first step on.
 
+    What the step frees of ``before``, gradients above all, is left out of it: the first step does not find it.
+    What ``late`` names is left out, too, and allocated within the first step, to stay: workspaces of libraries.
     Allocations that outlive a step (gradients, the last loss) are freed by the next one, where ``step`` frees one of
     their size that it found live. Those without such a counterpart are freed after their repetition.
 
     Raises:
         ValueError: an ident is allocated while live.
     """
-    yield from before
     heirs = _successors(step, before)
+    _, freed = _outcome(step)
+    if unknown := set(freed) - _outcome(before)[0].keys():
+        raise ValueError(f"allocation {min(unknown)} is freed, but it is not live")
+    absent = {*freed, *(event.ident for _, event in late)}
+    yield from (event for event in before if event.ident not in absent)
+    places = deque(sorted(late))
     fresh = count(1 + max((event.ident for event in (*before, *step)), default=0))
-    inherited = {ident: ident for ident, _ in step}
+    inherited: dict[int, int] = {}
     for _ in range(times):
         names: dict[int, int] = {}
-        for ident, size_bytes in step:
+        for place, (ident, size_bytes) in enumerate(step):
+            while places and places[0][0] <= place:
+                yield places.popleft()[1]
             if size_bytes:
                 names[ident] = next(fresh)
                 yield AllocationEvent(names[ident], size_bytes)

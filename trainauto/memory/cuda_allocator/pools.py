@@ -11,6 +11,8 @@ address space without memory (not ``mapped``). Of two blocks that merge the left
 
 from bisect import bisect_left, insort
 from collections.abc import Iterator
+from itertools import count
+from typing import Literal
 
 from trainauto.core.units import MIB
 
@@ -22,8 +24,18 @@ MIN_LARGE_ALLOC_BYTES = 10 * MIB  # kMinLargeAlloc: from here a native segment i
 ROUND_LARGE_BYTES = 2 * MIB  # kRoundLarge: segments made to measure are multiples of it
 DESCENDING_BYTES = 32 * MIB  # from here on, Linux' driver places each native segment below the one before
 
+Ties = Literal["address", "block", "segment"]
+"""Which of equal cached blocks is taken: the one at the lowest address, that which became a block first, or that of the
+segment which was made first and, of several, the lowest. What is cut off the start of a block counts as made then."""
+
 ADDRESS_BITS = 60
+MADE_BITS = 40
 ADDRESS_SPACE_BYTES = LARGE_BUFFER_BYTES << 34  # of one pool; a multiple of both granules
+
+
+def ties_of(torch_version: tuple[int, int]) -> Ties:
+    """Return the rule of a release: 2.12 took up blocks by their age (PR 178362), 2.13 segments by it (PR 183591)."""
+    return "address" if torch_version < (2, 12) else "block" if torch_version < (2, 13) else "segment"
 
 
 def rounded_bytes(size_bytes: int) -> int:
@@ -63,12 +75,13 @@ class DeviceMemory:
 
 
 class Block:
-    """A range of addresses, between its neighbours in a chain."""
+    """A range of addresses, between its neighbours in a chain; ``made`` is its place among equals, see `Ties`."""
 
-    __slots__ = ("address", "free", "mapped", "next", "previous", "requested_bytes", "size_bytes")
+    __slots__ = ("address", "free", "made", "mapped", "next", "previous", "requested_bytes", "size_bytes")
 
-    def __init__(self, address: int, size_bytes: int, mapped: bool = True) -> None:
+    def __init__(self, address: int, size_bytes: int, mapped: bool = True, made: int = 0) -> None:
         self.address = address
+        self.made = made
         self.size_bytes = size_bytes
         self.requested_bytes = 0
         self.free = False
@@ -78,7 +91,7 @@ class Block:
 
     def split_off(self, size_bytes: int) -> "Block":
         """Keep the first ``size_bytes``; return the rest, a block of its own."""
-        rest = Block(self.address + size_bytes, self.size_bytes - size_bytes, self.mapped)
+        rest = Block(self.address + size_bytes, self.size_bytes - size_bytes, self.mapped, self.made)
         self.size_bytes = size_bytes
         rest.previous = self
         rest.next = following = self.next
@@ -101,7 +114,10 @@ class Block:
 
 
 class FreeList:
-    """Cached blocks by size, then address (``BlockComparatorSize``); both in one integer, which is fast to search."""
+    """Cached blocks by size, ``made`` and address, all in one integer, which is fast to search.
+
+    In torch: ``BlockComparatorSize``, from 2.13 on ``BlockComparatorSizeCounterAddress``.
+    """
 
     def __init__(self) -> None:
         self.keys: list[int] = []
@@ -109,7 +125,7 @@ class FreeList:
 
     def add(self, block: Block) -> None:
         """Cache a block."""
-        key = block.size_bytes << ADDRESS_BITS | block.address
+        key = self._key(block)
         place = bisect_left(self.keys, key)
         self.keys.insert(place, key)
         self.blocks.insert(place, block)
@@ -117,11 +133,15 @@ class FreeList:
 
     def remove(self, block: Block) -> None:
         """Take out a block, before its size changes."""
-        self.pop(bisect_left(self.keys, block.size_bytes << ADDRESS_BITS | block.address))
+        self.pop(bisect_left(self.keys, self._key(block)))
+
+    @staticmethod
+    def _key(block: Block) -> int:
+        return (block.size_bytes << MADE_BITS | block.made) << ADDRESS_BITS | block.address
 
     def place_of_fit(self, size_bytes: int) -> int:
-        """Return the place of the smallest block of at least this size; of equals, of the one at the lowest address."""
-        return bisect_left(self.keys, size_bytes << ADDRESS_BITS)
+        """Return the place of the smallest block of at least this size; of equals, of the first."""
+        return bisect_left(self.keys, size_bytes << MADE_BITS + ADDRESS_BITS)
 
     def pop(self, place: int) -> Block:
         """Take out the block at a place."""
@@ -134,15 +154,21 @@ class FreeList:
 class NativePool:
     """Pool of segments that are one ``cudaMalloc`` each and go back only when no part of them is live.
 
-    Addresses only say which of equal cached blocks is taken: the one at the lowest. Where that is, is the driver's
-    choice: seen in 142 recorded histories, segments ascend, but on Linux those of 32 MiB and more descend. A history
+    Addresses only say which of equal cached blocks is taken (`Ties`). Where a segment lies is the driver's choice: seen in 142 recorded histories, segments ascend, but on Linux those of 32 MiB and more descend. A history
     that tells where the driver placed its segments is replayed with those addresses, in their order: ``placements``.
     """
 
     def __init__(
-        self, small: bool, device: DeviceMemory, *, descending: bool = False, placements: Iterator[int] | None = None
+        self,
+        small: bool,
+        device: DeviceMemory,
+        ties: Ties,
+        *,
+        descending: bool = False,
+        placements: Iterator[int] | None = None,
     ) -> None:
-        self.device = device
+        self.device, self.ties = device, ties
+        self.made = count(1)
         self.cached = FreeList()
         self.chains: dict[int, Block] = {}  # first blocks by address
         self.next_address = 0 if small else ADDRESS_SPACE_BYTES
@@ -164,7 +190,7 @@ class NativePool:
         if not self.device.reserve(segment):
             return None
         address = self._place(segment)
-        block = self.chains[address] = Block(address, segment)
+        block = self.chains[address] = Block(address, segment, made=0 if self.ties == "address" else next(self.made))
         return block
 
     def _place(self, segment_bytes: int) -> int:
@@ -181,6 +207,12 @@ class NativePool:
         """Cache what a block has beyond the size asked for, unless that is too little (``should_split``)."""
         if block.size_bytes - size_bytes >= self.least_rest_bytes:
             self.cached.add(block.split_off(size_bytes))
+            self._renew(block)
+
+    def _renew(self, block: Block) -> None:
+        """Let a block be a new object where torch makes one, which tells only where ties follow the age of blocks."""
+        if self.ties == "block":
+            block.made = next(self.made)
 
     def put_back(self, block: Block) -> None:
         """Cache a block, merged with cached neighbours (``free_block``, ``try_merge_blocks``)."""
@@ -191,6 +223,7 @@ class NativePool:
         if before is not None and before.free:
             self.cached.remove(before)
             before.absorb(block)
+            before.made = block.made  # torch keeps the object that was freed
             block = before
         self.cached.add(block)
 
@@ -209,8 +242,8 @@ class ExpandablePool(NativePool):
     as good as endless; that differs only where holes too short for anything take up an eighth of the card.
     """
 
-    def __init__(self, small: bool, device: DeviceMemory) -> None:
-        super().__init__(small, device)
+    def __init__(self, small: bool, device: DeviceMemory, ties: Ties) -> None:
+        super().__init__(small, device, ties)
         self.least_rest_bytes = MIN_BLOCK_BYTES
         self.granule_bytes = SMALL_BUFFER_BYTES if small else LARGE_BUFFER_BYTES
         space = self.chains[self.next_address] = Block(self.next_address, ADDRESS_SPACE_BYTES, mapped=False)
@@ -263,7 +296,11 @@ class ExpandablePool(NativePool):
         if not self.device.reserve(mapped):
             return False
         place = self.holes.index(hole)
-        self.holes[place : place + 1] = [hole.split_off(mapped)] if mapped < hole.size_bytes else []
+        if mapped < hole.size_bytes:
+            self.holes[place] = hole.split_off(mapped)
+            self._renew(self.holes[place])
+        else:
+            del self.holes[place]
         hole.mapped = True
         self.put_back(hole)
         return True
@@ -282,9 +319,12 @@ class ExpandablePool(NativePool):
         hole = block
         if begin > block.address:
             hole = block.split_off(begin - block.address)
+            self._renew(block)
             self.cached.add(block)
         if end < hole.address + hole.size_bytes:
-            self.cached.add(hole.split_off(end - begin))
+            after = hole.split_off(end - begin)
+            self._renew(after)
+            self.cached.add(after)
         hole.mapped = False
         self.device.give_back(end - begin)
         before, after = hole.previous, hole.next
@@ -293,5 +333,6 @@ class ExpandablePool(NativePool):
             hole.absorb(after)
         if before is not None and not before.mapped:
             before.absorb(hole)
+            before.made = hole.made
         else:
             insort(self.holes, hole, key=lambda other: other.address)

@@ -39,6 +39,8 @@ _CONSTANTS = frozenset(
 
 _LEFT_EMPTY = re.compile(r"aten::(_?empty|new_empty)")
 
+_LAST_FIRST = frozenset({"aten::native_dropout"})  # ATen/native/cuda/Dropout.cu
+
 _DATA_TAGS = {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape}
 
 
@@ -57,6 +59,7 @@ class Operator(NamedTuple):
         is_determined: the content of what it gives or writes follows from that of what it is given.
         multiplies: on CUDA it is cuBLAS that computes it.
         hides_memory: its kernel is known to take memory that no trace knows, or nothing is known of it.
+        gives_last_first: on CUDA it allocates what it gives from the last to the first.
         scratch: says what its kernel takes on CUDA while it runs.
         settle: gives the storages of what it gives their bytes, where shapes do not tell them.
         convolves: on a CPU it works on copies of what it is given, in another order (oneDNN's blocks of channels).
@@ -75,6 +78,7 @@ class Operator(NamedTuple):
     may_write: bool = False
     multiplies: bool = False
     hides_memory: bool = False
+    gives_last_first: bool = False
     scratch: Scratch | None = None
     settle: Settle | None = None
     convolves: bool = False
@@ -117,6 +121,7 @@ def _facts_of(func: Any) -> Operator:
         may_write=func in WRITES,
         multiplies=schema.name in _PRODUCTS,
         hides_memory=bool(_HIDES_MEMORY.match(schema.name)),
+        gives_last_first=schema.name in _LAST_FIRST,
         scratch=SCRATCH.get(schema.name),
         settle=SETTLES.get(schema.name),
         multiplications=COUNTS.get(schema.name),

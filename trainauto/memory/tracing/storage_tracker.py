@@ -28,10 +28,10 @@ class StepLog:
     """What one step did.
 
     Attributes:
-        initial: storages that were live when it began.
+        initial: storages that were live when it began, but for workspaces.
         events: allocations and frees, in order.
         phases: (number of events so far, phase that begins).
-        workspaces: (number of events so far, workspace that a library took and keeps).
+        workspaces: (number of events so far, workspace that a library takes where it has none, and keeps).
         copies: (number of events so far, bytes that a kernel of the CPU held beside what it took and gave).
         multiplications: of matrix products and attention.
     """
@@ -45,7 +45,7 @@ class StepLog:
 
     @property
     def before_later_steps(self) -> list[AllocationEvent]:
-        """What was live when the step began, and workspaces that it was the first to need: later steps find them."""
+        """What was live when the step began, and the workspaces that it needs: later steps find them."""
         return [*self.initial, *(workspace for _, workspace in self.workspaces)]
 
     def peaks(self) -> dict[str, int]:
@@ -119,7 +119,7 @@ class LiveStorages(AnsweredReads):  # type: ignore[no-untyped-call]
     def begin_step(self) -> None:
         """Begin a new log."""
         live = [AllocationEvent(ident, size) for ident, size, _ in self._live.values()]
-        self.log = StepLog([*live, *self._workspaces.values()])
+        self.log = StepLog(live)
 
     def is_unchanged(self) -> bool:
         """Say whether storages of the same sizes are live as when the step began (garbage in cycles counts as live)."""
@@ -153,7 +153,7 @@ class LiveStorages(AnsweredReads):  # type: ignore[no-untyped-call]
             out = self.run(func, operator, args, kwargs, optimizing=phase == OPTIMIZER)
         if operator.settle is not None:
             operator.settle(args, out, self._libraries is not None)
-        self._see_all((out,), is_output=True)
+        self._see_all(reversed(out) if operator.gives_last_first else (out,), is_output=True)
         if scratch is not None:
             self.log.events.append(AllocationEvent(scratch, 0))
         if operator.multiplications is not None:
@@ -186,7 +186,9 @@ class LiveStorages(AnsweredReads):  # type: ignore[no-untyped-call]
     def _take_workspace(self, in_backward: bool, size_bytes: int) -> None:
         if in_backward not in self._workspaces:
             self._idents += 1
-            workspace = self._workspaces[in_backward] = AllocationEvent(self._idents, size_bytes)
+            self._workspaces[in_backward] = AllocationEvent(self._idents, size_bytes)
+        workspace = self._workspaces[in_backward]
+        if all(workspace != known for _, known in self.log.workspaces):
             self.log.workspaces.append((len(self.log.events), workspace))
 
     def _written(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Tensor:

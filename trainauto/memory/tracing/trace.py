@@ -16,7 +16,7 @@ from torch._subclasses import fake_tensor
 
 from trainauto.core.errors import TrainautoError
 from trainauto.core.units import MIB
-from trainauto.memory.cuda_allocator.allocator import AllocationEvent, least_reserved_bytes, peak_reserved_bytes
+from trainauto.memory.cuda_allocator.allocator import AllocationEvent, Late, least_reserved_bytes, peak_reserved_bytes
 from trainauto.memory.tracing.host_reads import HostRead, ModelReads, UnanswerableError, place_of_error
 from trainauto.memory.tracing.mask_checks import masks_by_content
 from trainauto.memory.tracing.storage_tracker import LiveStorages, StepLog, UntraceableTensorError
@@ -41,6 +41,8 @@ class Trace:
         phase_peaks_bytes: the same within ``forward``, ``backward``, ``optimizer`` and ``other`` (see
             :class:`~trainauto.memory.tracing.phases.PhaseWatch`); a phase that did not occur is missing.
         initial: allocations that were live when the step began.
+        late: of ``initial``, the workspaces of libraries, which a run's first step takes: each with the number of the
+            step's events before it.
         events: what the step allocated and freed, in order, for the simulation of an allocator.
         hides_memory: kernels take memory that no trace knows: those of convolutions above all.
         peak_with_copies_bytes: the peak where a CPU's kernels copy what they are given; elsewhere ``peak_bytes``.
@@ -55,6 +57,7 @@ class Trace:
     hides_memory: bool = True
     peak_with_copies_bytes: int = 0
     multiplications: int = 0
+    late: Late = ()
 
     @property
     def held_bytes(self) -> int:
@@ -69,11 +72,11 @@ class Trace:
 
     def reserved_bytes(self, *, expandable: bool) -> int:
         """Return what torch's CUDA allocator reserves for such steps where there is plenty, by simulation."""
-        return peak_reserved_bytes(self.events, expandable=expandable, before=self.initial)
+        return peak_reserved_bytes(self.events, expandable=expandable, before=self.initial, late=self.late)
 
     def least_reserved_bytes(self, *, expandable: bool) -> int:
         """Return the least with which its steps need not flush, by simulation."""
-        return least_reserved_bytes(self.events, expandable=expandable, before=self.initial)
+        return least_reserved_bytes(self.events, expandable=expandable, before=self.initial, late=self.late)
 
 
 def trace(
@@ -181,6 +184,7 @@ def _trace_of(log: StepLog, hides_memory: bool) -> Trace:
         hides_memory=hides_memory,
         peak_with_copies_bytes=log.peak_with_copies(),
         multiplications=log.multiplications,
+        late=tuple(log.workspaces),
     )
 
 

@@ -133,16 +133,28 @@ def _soft_margin_backward(args: Sequence[Any], _libraries: Libraries) -> int:
     return 2 * given.numel() * given.element_size()  # three at a time, of which the last is freed for the result
 
 
+def _softmax_backward(args: Sequence[Any], _libraries: Libraries) -> int:
+    gradient, output = args[:2]
+    product_bytes: int = output.numel() * torch.promote_types(gradient.dtype, output.dtype).itemsize
+    return product_bytes
+
+
+def _embedding(args: Sequence[Any], _libraries: Libraries) -> int:
+    return _copy_of_strided(args[1:], _libraries)
+
+
 _PADS = [f"aten::reflection_pad{sides}d{end}" for sides in (1, 2, 3) for end in ("", "_backward")]
 
 SCRATCH: Mapping[str, Scratch] = {
     **dict.fromkeys(_PADS, _copy_of_strided),  # ATen/native/cuda/ReflectionPad.cu
+    "aten::embedding": _embedding,  # ATen/native/Embedding.cpp: index_select of flattened indices
     # ATen/native/Loss.cpp
     "aten::mse_loss": _elements(1, 2),
     "aten::smooth_l1_loss": _elements(1, 2),
     "aten::huber_loss": _elements(1, 2),
     "aten::binary_cross_entropy_with_logits": _elements(2, 4),
     "aten::soft_margin_loss_backward": _soft_margin_backward,
+    "aten::_softmax_backward_data": _softmax_backward,  # ATen/native/cuda/SoftMax.cu
     "aten::convolution": _convolution,
     "aten::convolution_backward": _convolution_backward,
 }

@@ -9,11 +9,15 @@ FREE, HOLE = -1, -2  # owners of spans; live ones are owned by their ident
 class Span:
     def __init__(self, address: int, size: int, owner: int) -> None:
         self.address, self.size, self.owner = address, size, owner
+        self.made = 0  # 0 until it is cut or its segment is new: then its place among all that were
 
 
 class ReferenceAllocator:
-    def __init__(self, expandable: bool, limit: int | None, descending: bool = False) -> None:
-        self.expandable, self.limit, self.descending = expandable, limit, descending
+    """``ties``: of equal spans the one at the lowest address, of the oldest segment, or (native only) the oldest."""
+
+    def __init__(self, expandable: bool, limit: int | None, descending: bool = False, ties: str = "address") -> None:
+        self.expandable, self.limit, self.descending, self.ties = expandable, limit, descending, ties
+        self.times = 0
         self.pools: dict[str, list[list[Span]]] = {"small": [], "large": []}
         if expandable:
             self.pools = {name: [[Span(0, 2**50, HOLE)]] for name in self.pools}
@@ -26,11 +30,12 @@ class ReferenceAllocator:
         """Carry out an event; return False where memory ran out."""
         if not event.size_bytes:
             del self.requested[event.ident]
+            freed = Span(0, 0, FREE)
             for chain in (chain for chains in self.pools.values() for chain in chains):
                 for span in chain:
                     if span.owner == event.ident:
-                        span.owner = FREE
-                self.merge(chain)
+                        span.owner, freed = FREE, span
+                self.merge(chain, freed.made if freed in chain else None)
             return True
         size = (event.size_bytes + 511) // 512 * 512
         name = "small" if size <= MIB else "large"
@@ -44,24 +49,29 @@ class ReferenceAllocator:
         chain, span = found
         rest = span.size - size
         if rest >= 512 if name == "small" or self.expandable else rest > MIB:
-            chain.insert(chain.index(span) + 1, Span(span.address + size, rest, FREE))
+            after = Span(span.address + size, rest, FREE)
+            after.made = span.made
+            chain.insert(chain.index(span) + 1, after)
             span.size = size
+            if self.ties == "block":
+                self.times += 1
+                span.made = self.times
         span.owner = event.ident
         self.requested[event.ident] = event.size_bytes
         return True
 
     def best_fit(self, name: str, size: int) -> tuple[list[Span], Span] | None:
-        fits = [(s.size, s.address, c, s) for c in self.pools[name] for s in c if s.owner == FREE and s.size >= size]
-        fits.sort(key=lambda fit: fit[:2])
+        fits = [(c, s) for c in self.pools[name] for s in c if s.owner == FREE and s.size >= size]
+        fits.sort(key=lambda fit: (fit[1].size, fit[1].made if self.ties != "address" else 0, fit[1].address))
 
-        def reach(fit: tuple[int, int, list[Span], Span]) -> int:
-            _, _, chain, span = fit
+        def reach(fit: tuple[list[Span], Span]) -> int:
+            chain, span = fit
             after = chain[chain.index(span) + 1 :][:1]
             return span.size + sum(s.size for s in after if s.owner == HOLE)
 
         while len(fits) > 1 and reach(fits[1]) < reach(fits[0]):
             fits.pop(0)
-        return fits[0][2:] if fits else None
+        return fits[0] if fits else None
 
     def grow(self, name: str, size: int) -> tuple[list[Span], Span] | None:
         if self.expandable:
@@ -78,6 +88,8 @@ class ReferenceAllocator:
         else:
             chain = [Span(self.ends[name], segment, FREE)]
             self.ends[name] += segment
+        self.times += 1
+        chain[0].made = self.times
         self.pools[name].append(chain)
         return chain, chain[0]
 
@@ -125,11 +137,13 @@ class ReferenceAllocator:
             self.merge(chain)
 
     @staticmethod
-    def merge(chain: list[Span]) -> None:
+    def merge(chain: list[Span], freed: int | None = None) -> None:
+        """Merge neighbours; what a span that was freed is part of counts as made when that one was."""
         for place in range(len(chain) - 1, 0, -1):
             left, right = chain[place - 1], chain[place]
             if left.owner == right.owner and left.owner in (FREE, HOLE):
                 left.size += right.size
+                left.made = left.made if freed is None else freed
                 del chain[place]
 
     def segments(self) -> list[list[tuple[int, int]]]:

@@ -14,7 +14,7 @@ from trainauto.memory.cuda_allocator.allocator import (
     SimulatedOutOfMemoryError,
     replay,
 )
-from trainauto.memory.cuda_allocator.pools import rounded_bytes, segment_bytes
+from trainauto.memory.cuda_allocator.pools import rounded_bytes, segment_bytes, ties_of
 from trainauto.memory.monitor.oom import is_out_of_memory
 
 KIB, MIB = 2**10, 2**20
@@ -128,11 +128,12 @@ def test_of_equal_blocks_that_cannot_grow_the_first_is_taken() -> None:
     assert sizes_mib(allocator) == [[3, 4, -3, 4, 6]]
 
 
-def test_of_equal_segments_of_32_mib_linux_takes_the_newest() -> None:
-    """The driver places those downwards, so the lowest address is that of the last one."""
+@pytest.mark.parametrize(("version", "newest"), [((2, 11), True), ((2, 12), False), ((2, 13), False), ((2, 14), False)])
+def test_of_equal_segments_of_32_mib_linux_takes_the_newest_up_to_2_11(version: tuple[int, int], newest: bool) -> None:
+    """The driver places those downwards, so the lowest address is that of the last one; later, age decides."""
     first = {}
     for descending in (False, True):
-        allocator = CachingAllocator(expandable=False, descending=descending)
+        allocator = CachingAllocator(expandable=False, descending=descending, torch_version=version)
         for ident in (0, 1):
             allocator.allocate(ident, 40 * MIB)
         for ident in (0, 1):
@@ -140,7 +141,23 @@ def test_of_equal_segments_of_32_mib_linux_takes_the_newest() -> None:
         allocator.allocate(2, 40 * MIB)
         taken = [segment[0].live for segment in allocator.segments()]  # in the order they were made
         first[descending] = taken
-    assert first == {False: [True, False], True: [False, True]}
+    assert first == {False: [True, False], True: [not newest, newest]}
+
+
+@pytest.mark.parametrize(("version", "halved"), [((2, 11), False), ((2, 12), False), ((2, 13), True)])
+def test_the_head_of_a_block_that_was_cut_is_new_in_2_12(version: tuple[int, int], halved: bool) -> None:
+    """From 2.13 on it is as old as its segment, made before the whole one; up to 2.11 the whole one lies lower."""
+    allocator = CachingAllocator(expandable=False, descending=True, torch_version=version)
+    allocator.allocate(0, 64 * MIB)
+    allocator.allocate(1, 32 * MIB)
+    allocator.free(0)
+    allocator.allocate(2, 32 * MIB)
+    allocator.allocate(3, 32 * MIB)
+    head = allocator.address_of(2)
+    allocator.free(2)
+    allocator.free(1)
+    allocator.allocate(4, 32 * MIB)
+    assert (allocator.address_of(4) == head) == halved
 
 
 @MODES
@@ -380,15 +397,23 @@ def test_layout_limit_and_return_of_everything(expandable: bool, script: list[in
 
 
 @pytest.mark.parametrize(
-    ("expandable", "descending"),
-    [(False, False), (False, True), (True, False)],
-    ids=["native", "native descending", "expandable"],
+    ("expandable", "descending", "version"),
+    [
+        (False, False, (2, 11)),
+        (False, True, (2, 11)),
+        (False, True, (2, 12)),
+        (False, True, (2, 13)),
+        (True, False, (2, 13)),
+    ],
+    ids=["native", "native descending", "native 2.12", "native 2.13", "expandable"],
 )
 @given(script=deeds, limit=limits)
 @settings(deadline=None, max_examples=150)
-def test_the_slow_reference_agrees(expandable: bool, descending: bool, script: list[int], limit: int | None) -> None:
-    ours = CachingAllocator(expandable, limit, descending=descending)
-    reference = ReferenceAllocator(expandable, limit, descending)
+def test_the_slow_reference_agrees(
+    expandable: bool, descending: bool, version: tuple[int, int], script: list[int], limit: int | None
+) -> None:
+    ours = CachingAllocator(expandable, limit, descending=descending, torch_version=version)
+    reference = ReferenceAllocator(expandable, limit, descending, ties_of(version))
     failed = set()
     for event in events_of(script):
         if event is None:

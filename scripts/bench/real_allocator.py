@@ -1,0 +1,243 @@
+"""Predictions of a step's memory beside PyTorch's real CUDA allocator, on a simulated card: no figure is of a GPU.
+
+    python scripts/simulated_card.py run --card "RTX 4090 24GB" -- python scripts/bench/real_allocator.py
+    ... --networks compact GPT --formats bf16      a part; rows that are there are kept
+
+Each row is a process: a network in a number format with one kind of segments. It traces a plan, steps under it three
+times for real, and compares live bytes and what was reserved. Then the card is left with less, in steps around the
+least that the prediction says such steps need: does it fit, does the allocator have to give its cache back, does memory
+run out? Networks that the simulated card cannot run, whose shapes follow data above all, are listed and not counted.
+"""
+
+import argparse
+import ctypes
+import gc
+import itertools
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from networks import crop_of, facts_of
+from peers_env import ROOT
+from segment_kinds import SEGMENTS, with_segments
+from trace_cases import GAN, GPT, Case, gan_stage_case, gpt_case, option_case, spaced
+
+sys.path.insert(0, str(ROOT))
+
+from tests.small_library_networks import SMALL_LIBRARY, scale_of
+from trainauto.core.files import write_json_atomically
+from trainauto.core.plan import Plan
+from trainauto.core.units import MIB
+from trainauto.memory.cuda_allocator.allocator import CachingAllocator, SimulatedOutOfMemoryError, repeated, replay
+from trainauto.memory.tracing.fake_tensors import warm_up
+from trainauto.memory.tracing.trace import Trace
+from trainauto.tasks.sr.archs.registry import ARCHS, is_discriminator
+
+RESULTS = ROOT / "docs/benchmarks/real_allocator.json"
+FORMATS = {"fp32": torch.float32, "bf16": torch.bfloat16}
+STEPS = 3
+SHARES = (0.94, 0.98, 1.0, 1.02, 1.06)
+"""Of the least that is predicted to suffice, memory that the card is left with."""
+OWN_SMALL = {
+    "compact": {"num_feat": 16, "num_conv": 2},
+    "rrdbnet": {"num_feat": 16, "num_block": 2, "num_grow_ch": 8},
+    "span": {"feature_channels": 12},
+    "swinir": {"embed_dim": 12, "depths": [2], "num_heads": [2], "window_size": 4, "img_size": 8},
+}
+
+
+def cases_of(folder: Path) -> Iterator[Case]:
+    """Yield every network of ``list archs`` small and as published, a GAN, a GAN stage, and a GPT."""
+    for name, arguments in {**OWN_SMALL, **SMALL_LIBRARY}.items():
+        options = {"scale": 4 if name in OWN_SMALL else scale_of(name), "network_g": {"type": name, **arguments}}
+        yield on_plan(option_case(f"{name}, small", folder, options, (), device="cuda"), 4, 32)
+    for name in ARCHS:
+        if not is_discriminator(ARCHS.get(name)):
+            facts = facts_of(name)
+            options = {"scale": facts.default_scale, "network_g": {"type": name}}
+            yield on_plan(option_case(name, folder, options, (), device="cuda"), 2, crop_of(facts))
+    yield on_plan(option_case("GAN", folder, GAN, (), device="cuda"), 4, 48)
+    yield on_plan(gan_stage_case(folder, "cuda"), 4, 64)
+    yield on_plan(gpt_case((), (), GPT, "cuda"), 32, 16)
+
+
+def on_plan(case: Case, batch: int, side: int) -> Case:
+    """Return the case with one plan."""
+    return replace(case, on_cards=spaced((batch, side)))
+
+
+# --- in a process of its own
+
+
+def row_of(case: Case, dtype: torch.dtype, expandable: bool) -> dict[str, Any]:
+    """Return what is predicted and what the allocator does, without a limit and under some."""
+    plan = case.on_cards[0]
+    warm_up()
+    trace = case.fake(dtype).trace(plan)
+    free = ctypes.CDLL(None)
+    row: dict[str, Any] = {
+        "plan": plan.to_dict(),
+        "predicted_live": trace.peak_bytes,
+        "predicted_reserved": trace.reserved_bytes(expandable=expandable),
+        **stepped(case, dtype, plan),
+        "limits": [],
+    }
+    least = trace.least_reserved_bytes(expandable=expandable)
+    for share in SHARES:
+        limit = int(share * least) // (2 * MIB) * 2 * MIB
+        with only(limit, free):
+            real = stepped(case, dtype, plan)
+        row["limits"].append({"bytes": limit, **under(trace, expandable, limit), "real": real})
+    return row
+
+
+def stepped(case: Case, dtype: torch.dtype, plan: Plan) -> dict[str, Any]:
+    """Build the model on the card, step, and give everything back; return peaks of the last step."""
+    torch.manual_seed(1)
+    start = torch.cuda.memory_stats()
+    torch.cuda.reset_peak_memory_stats()
+    found: dict[str, Any] = {}
+    try:
+        model = case.real(dtype)
+        for number in range(STEPS):
+            if number == STEPS - 1:
+                before = torch.cuda.memory_stats()["num_alloc_retries"]
+            model.step(plan)
+        statistics_ = torch.cuda.memory_stats()
+        found |= {"live": statistics_["requested_bytes.all.peak"], "reserved": statistics_["reserved_bytes.all.peak"]}
+        found["retries_at_last"] = statistics_["num_alloc_retries"] - before
+    except torch.OutOfMemoryError:
+        pass
+    end = torch.cuda.memory_stats()
+    found["retries"] = end["num_alloc_retries"] - start.get("num_alloc_retries", 0)
+    # Those too that the model answered by itself, for one by taking one weight after another in its optimizer.
+    found["out_of_memory"] = end["num_ooms"] > start.get("num_ooms", 0)
+    model = None
+    gc.collect()
+    torch.cuda.empty_cache()
+    return found
+
+
+@contextmanager
+def only(limit: int, runtime: ctypes.CDLL) -> Iterator[None]:
+    """Leave the allocator so many bytes of the card; the rest is taken past it."""
+    free, _ = torch.cuda.mem_get_info()
+    taken = ctypes.c_void_p()
+    size = free + torch.cuda.memory_reserved() - limit
+    if runtime.cudaMalloc(ctypes.byref(taken), ctypes.c_size_t(size)):
+        raise RuntimeError(f"{size} bytes could not be taken")
+    try:
+        yield
+    finally:
+        runtime.cudaFree(taken)
+
+
+def under(trace: Trace, expandable: bool, limit: int) -> dict[str, Any]:
+    """Return what is predicted of such steps under a limit."""
+    allocator = CachingAllocator(expandable, limit)
+    every = list(repeated(trace.events, STEPS, trace.initial, trace.late))
+    last = sum(1 for _ in repeated(trace.events, STEPS - 1, trace.initial, trace.late))
+    try:
+        replay(every[:last], allocator)
+        before = allocator.alloc_retries
+        replay(every[last:], allocator)
+    except SimulatedOutOfMemoryError:
+        return {"fits": False, "quiet": False}
+    return {"fits": True, "quiet": allocator.alloc_retries == before}
+
+
+def child(name: str, number_format: str, segments: str) -> None:
+    """Print the row as the last line, or why there is none."""
+    with tempfile.TemporaryDirectory() as folder:
+        case = next(case for case in cases_of(Path(folder)) if case.name == name)
+        try:
+            row = row_of(case, FORMATS[number_format], segments == "expandable")
+        except Exception as error:
+            row = {"left_out": f"{type(error).__name__}: {str(error).splitlines()[0][:160]}"}
+    print(json.dumps(row))
+
+
+# --- together
+
+
+def main() -> int:
+    """Measure what is missing, print and write the page."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--networks", nargs="+")
+    parser.add_argument("--formats", nargs="+", choices=FORMATS, default=list(FORMATS))
+    parser.add_argument("--results", type=Path, default=RESULTS)
+    parser.add_argument("--child", nargs=3, help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.child:
+        child(*arguments.child)
+        return 0
+    if not os.environ.get("SIMULATED_CARD_NAME"):
+        parser.error("this is for a simulated card: python scripts/simulated_card.py run -- python ...")
+    rows: list[dict[str, Any]] = json.loads(arguments.results.read_text())["rows"] if arguments.results.exists() else []
+    known = {(row["network"], row["format"], row["segments"]) for row in rows}
+    with tempfile.TemporaryDirectory() as folder:
+        names = [case.name for case in cases_of(Path(folder))]
+    chosen = [name for name in names if not arguments.networks or name in arguments.networks]
+    for key in itertools.product(chosen, arguments.formats, SEGMENTS):
+        if key in known:
+            continue
+        done = subprocess.run(
+            [sys.executable, __file__, "--child", *key],
+            env=with_segments(key[2]), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, check=False,
+        )  # fmt: skip
+        last = done.stdout.splitlines()[-1:] if not done.returncode else []
+        found = json.loads(last[0]) if last else {"left_out": f"ended with exit code {done.returncode}"}
+        rows.append({"network": key[0], "format": key[1], "segments": key[2], **found})
+        print(line_of(rows[-1]), flush=True)
+        write_json_atomically(arguments.results, {"torch": torch.__version__, "rows": rows})
+    text = page_of(rows)
+    print(text)
+    return 0
+
+
+def line_of(row: Mapping[str, Any]) -> str:
+    """Return a row as a line."""
+    head = f"{row['network']:28} {row['format']} {row['segments']:10}"
+    if "left_out" in row:
+        return f"{head} {row['left_out']}"
+    live, reserved = row["predicted_live"] / row["live"], row["predicted_reserved"] / row["reserved"]
+    wrong = [f"{verdict(limit)}@{limit['bytes'] / MIB:.0f}" for limit in row["limits"] if verdict(limit)]
+    return f"{head} live {live:.5f} reserved {reserved:.4f} of {row['reserved'] / MIB:.0f} MiB {' '.join(wrong)}"
+
+
+def verdict(limit: Mapping[str, Any]) -> str:
+    """Say where a prediction under a limit was wrong; empty where it was right."""
+    fits = not limit["real"]["out_of_memory"]
+    if limit["fits"] != fits:
+        return "wrongly-fits" if limit["fits"] else "wrongly-fails"
+    return ""
+
+
+def page_of(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Return the summary."""
+    whole = [row for row in rows if "left_out" not in row]
+    live = [abs(row["predicted_live"] / row["live"] - 1) for row in whole]
+    reserved = sorted(abs(row["predicted_reserved"] / row["reserved"] - 1) for row in whole)
+    limits = [limit for row in whole for limit in row["limits"]]
+    verdicts = [verdict(limit) for limit in limits]
+    if not whole:
+        return "no row"
+    return (
+        f"{len(whole)} rows, {len(rows) - len(whole)} left out; live: worst {max(live):.3%}, median "
+        f"{statistics.median(live):.4%}; reserved: 9 of 10 within {reserved[int(0.9 * len(reserved)) - 1]:.2%}, worst "
+        f"{reserved[-1]:.2%}; limits: {len(limits)}, wrongly fits {verdicts.count('wrongly-fits')}, wrongly fails "
+        f"{verdicts.count('wrongly-fails')}"
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())
