@@ -100,7 +100,8 @@ def card_settings(
     known = next((facts for known, facts in CARDS.items() if known.lower() in name.lower()), None)
     if known is None and capability is None:
         raise InstallError(
-            f"no card {name!r} is known here: {', '.join(CARDS)}.\n  Add --capability, like 86 for compute capability 8.6."
+            f"no card {name!r} is known here: {', '.join(CARDS)}.\n"
+            "  What to try: add --capability, like 86 for compute capability 8.6."
         )
     facts = known or CARDS["RTX 3060"]
     return {

@@ -21,10 +21,9 @@ SOURCES = ROOT / "tests" / "simulated_card"
 NEEDED_BYTES = {False: 4 << 30, True: 9 << 30}
 """Free space that the environment takes while it is made: thin, and full."""
 
-TAKEN = re.compile(
-    r"^(cuda[A-Z]|__cuda[A-Z]|cu[A-Z]|cublas|cudnn|cusparse|cusolver|cufft|cupti|curand|nccl|nvrtc|nvshmem)"
-)
-"""Functions of NVIDIA's libraries, by their names."""
+PREFIXES = "cuda[A-Z] __cuda[A-Z] cu[A-Z] cublas cudnn cusparse cusolver cufft cupti curand nccl nvrtc nvshmem"
+TAKEN = re.compile("|".join(PREFIXES.split()))
+"""Matches the names of functions of NVIDIA's libraries."""
 NVIDIA = re.compile(r"lib(cu|nv)[\w]*\.so\.\d+$|libnccl\.so\.\d+$")
 OPENED = ("libcuda.so.1", "libnvidia-ml.so.1")
 """Libraries that programs open by name."""
@@ -145,11 +144,8 @@ def make_library(site: Path, cache: Path) -> Path:
         units = [source for source in sources if source.suffix == ".cpp"]
         options = ["-O1", "-std=c++17", "-fPIC", "-fvisibility=hidden", "-Wall", f"-I{headers_folder(site)}"]
         with ThreadPoolExecutor() as pool:
-            list(
-                pool.map(
-                    lambda unit: run_logged(["g++", *options, "-c", str(unit), "-o", _object(folder, unit)]), units
-                )
-            )
+            commands = [["g++", *options, "-c", str(unit), "-o", _object(folder, unit)] for unit in units]
+            list(pool.map(run_logged, commands))
         objects = [_object(folder, unit) for unit in units]
         stubs = write_stubs(folder, objects, site)
         run_logged(["gcc", "-O1", "-fPIC", "-fno-builtin", "-c", str(stubs), "-o", _object(folder, stubs)])

@@ -33,9 +33,9 @@ from trainauto.memory.cuda_allocator.allocator import (  # noqa: E402
     AllocationEvent,
     CachingAllocator,
     SimulatedOutOfMemoryError,
-    repeated,
     replay,
 )
+from trainauto.memory.cuda_allocator.steps import repeated  # noqa: E402
 from trainauto.memory.tracing.trace import Trace  # noqa: E402
 from trainauto.options.load import load_options  # noqa: E402
 

@@ -45,9 +45,9 @@ from trainauto.memory.cost.memory_forecast import PlanBytes  # noqa: E402
 from trainauto.memory.cuda_allocator.allocator import (  # noqa: E402
     CachingAllocator,
     SimulatedOutOfMemoryError,
-    repeated,
     replay,
 )
+from trainauto.memory.cuda_allocator.steps import repeated  # noqa: E402
 from trainauto.memory.tracing.cuda_autocast import cast_as_cuda  # noqa: E402
 from trainauto.memory.tracing.cuda_operators import compute_as_cuda  # noqa: E402
 from trainauto.memory.tracing.fake_tensors import group_as_cuda  # noqa: E402

@@ -37,7 +37,8 @@ from tests.small_library_networks import SMALL_LIBRARY, scale_of
 from trainauto.core.files import write_json_atomically
 from trainauto.core.plan import Plan
 from trainauto.core.units import MIB
-from trainauto.memory.cuda_allocator.allocator import CachingAllocator, SimulatedOutOfMemoryError, repeated, replay
+from trainauto.memory.cuda_allocator.allocator import CachingAllocator, SimulatedOutOfMemoryError, replay
+from trainauto.memory.cuda_allocator.steps import repeated
 from trainauto.memory.tracing.fake_tensors import warm_up
 from trainauto.memory.tracing.trace import Trace
 from trainauto.tasks.sr.archs.registry import ARCHS, is_discriminator
@@ -123,6 +124,7 @@ def stepped(case: Case, dtype: torch.dtype, plan: Plan) -> dict[str, Any]:
     found["out_of_memory"] = end["num_ooms"] > start.get("num_ooms", 0)
     model = None
     gc.collect()
+    torch._C._cuda_clearCublasWorkspaces()  # the next one takes them in its first step, as a process does
     torch.cuda.empty_cache()
     return found
 
@@ -192,7 +194,7 @@ def main() -> int:
             continue
         done = subprocess.run(
             [sys.executable, __file__, "--child", *key],
-            env=with_segments(key[2]), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, check=False,
+            env=with_segments(key[2]), capture_output=True, text=True, check=False,
         )  # fmt: skip
         last = done.stdout.splitlines()[-1:] if not done.returncode else []
         found = json.loads(last[0]) if last else {"left_out": f"ended with exit code {done.returncode}"}

@@ -95,7 +95,7 @@ class MultitaskRun(TrainerRun):
         if self._loaded.options.memory.gradient_checkpointing:
             with locate_errors(self._loaded, ("memory", "gradient_checkpointing")):
                 GradientCheckpointManager.enable_gradient_checkpointing(model)
-        return model
+        return model.to(self._precision.device)
 
     def checkpoints(self, directory: RunDirectory) -> Path:
         """Return the run's folder."""

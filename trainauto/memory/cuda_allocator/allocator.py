@@ -11,9 +11,7 @@ libraries take with ``cudaMalloc`` themselves are in no figure of torch's alloca
 """
 
 import platform
-from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import count
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 import torch
@@ -35,19 +33,12 @@ DESCENDING = platform.system() == "Linux"
 RUNNING = (int(torch.__version__.split(".")[0]), int(torch.__version__.split(".")[1]))
 """Major and minor version of the torch that runs."""
 
-LEAST_RESOLUTION = 0.05
-"""Segments that grow are mostly that near without any search; a finer search would make `plan` a seventh slower."""
-
 
 class AllocationEvent(NamedTuple):
     """``ident`` is allocated with a size above 0 bytes, or freed: size 0."""
 
     ident: int
     size_bytes: int
-
-
-Late = Sequence[tuple[int, AllocationEvent]]
-"""Allocations, each with the number of a step's events that come before it."""
 
 
 class BlockView(NamedTuple):
@@ -216,143 +207,3 @@ def replay(events: Iterable[AllocationEvent], allocator: CachingAllocator) -> No
             allocate(ident, size_bytes)
         else:
             free(ident)
-
-
-def peak_reserved_bytes(
-    events: Sequence[AllocationEvent],
-    *,
-    expandable: bool,
-    before: Sequence[AllocationEvent] = (),
-    late: Late = (),
-    warm_steps: int = 2,
-) -> int:
-    """Return what a training run reserves whose every step does ``events``, on a device that is large enough.
-
-    Args:
-        events: one step of many alike.
-        expandable: whether segments expand.
-        before: what is live when the step begins, see :func:`repeated`.
-        late: what the first step takes and all keep, see :func:`repeated`.
-        warm_steps: how often the step is repeated. Without a limit reserved bytes never fall, and the cache that a step
-            leaves behind may not yet fit the next one.
-
-    Raises:
-        ValueError: an ident is allocated while live, or freed while not.
-    """
-    allocator = CachingAllocator(expandable)
-    replay(repeated(events, 1 + warm_steps, before, late), allocator)
-    return allocator.peak_reserved_bytes
-
-
-def least_reserved_bytes(
-    events: Sequence[AllocationEvent],
-    *,
-    expandable: bool,
-    before: Sequence[AllocationEvent] = (),
-    late: Late = (),
-    warm_steps: int = 2,
-    resolution: float = LEAST_RESOLUTION,
-) -> int:
-    """Return the memory of the smallest device, nearly, on which a run does ``events`` in each step without flushing.
-
-    It is less than what the run reserves of a larger device: before it fails, the allocator gives its cache back, and
-    may need less of it from then on. Of 43 published batches that fitted a card it fits 42 in a simulation under that
-    limit, 39 by what it would reserve without one (``scripts/bench/data/published_timm_batches.csv``). Where every step
-    has to flush, memory suffices, too, but time is lost: that does not count as fitting here.
-
-    Args:
-        events: one step of many alike.
-        expandable: whether segments expand.
-        before: what is live when the step begins, see :func:`repeated`.
-        late: what the first step takes and all keep, see :func:`repeated`.
-        warm_steps: how often the step is repeated.
-        resolution: how much too large it may be, as a share of it; it is not too small for these very steps.
-
-    Raises:
-        ValueError: an ident is allocated while live, or freed while not.
-    """
-    every = list(repeated(events, 1 + warm_steps, before, late))
-    roomy = CachingAllocator(expandable)
-    replay(every, roomy)
-    low, high = roomy.peak_allocated_bytes, roomy.peak_reserved_bytes
-    warm = sum(1 for _ in repeated(events, warm_steps, before, late)) if high - low > resolution * high else 0
-    while high - low > resolution * high:
-        middle = (low + high) // 2
-        if _is_quiet(every[:warm], every[warm:], CachingAllocator(expandable, middle)):
-            high = middle
-        else:
-            low = middle
-    return high
-
-
-def _is_quiet(warm: Sequence[AllocationEvent], step: Sequence[AllocationEvent], allocator: CachingAllocator) -> bool:
-    """Say whether a step fits after others, with nothing given back."""
-    try:
-        replay(warm, allocator)
-        flushes = allocator.alloc_retries
-        replay(step, allocator)
-    except SimulatedOutOfMemoryError:
-        return False
-    return allocator.alloc_retries == flushes
-
-
-def repeated(
-    step: Sequence[AllocationEvent], times: int, before: Sequence[AllocationEvent] = (), late: Late = ()
-) -> Iterator[AllocationEvent]:
-    """Yield ``before``, then ``step`` several times, with new idents each time: a run from its first step on.
-
-    What the step frees of ``before``, gradients above all, is left out of it: the first step does not find it.
-    What ``late`` names is left out, too, and allocated within the first step, to stay: workspaces of libraries.
-    Allocations that outlive a step (gradients, the last loss) are freed by the next one, where ``step`` frees one of
-    their size that it found live. Those without such a counterpart are freed after their repetition.
-
-    Raises:
-        ValueError: an ident is allocated while live.
-    """
-    heirs = _successors(step, before)
-    _, freed = _outcome(step)
-    if unknown := set(freed) - _outcome(before)[0].keys():
-        raise ValueError(f"allocation {min(unknown)} is freed, but it is not live")
-    absent = {*freed, *(event.ident for _, event in late)}
-    yield from (event for event in before if event.ident not in absent)
-    places = deque(sorted(late))
-    fresh = count(1 + max((event.ident for event in (*before, *step)), default=0))
-    inherited: dict[int, int] = {}
-    for _ in range(times):
-        names: dict[int, int] = {}
-        for place, (ident, size_bytes) in enumerate(step):
-            while places and places[0][0] <= place:
-                yield places.popleft()[1]
-            if size_bytes:
-                names[ident] = next(fresh)
-                yield AllocationEvent(names[ident], size_bytes)
-            elif ident in names:
-                yield AllocationEvent(names.pop(ident), 0)
-            elif ident in inherited:
-                yield AllocationEvent(inherited.pop(ident), 0)
-        inherited = {old: names.pop(new) for old, new in heirs.items()}
-        yield from (AllocationEvent(name, 0) for name in names.values())
-
-
-def _successors(step: Sequence[AllocationEvent], before: Sequence[AllocationEvent]) -> dict[int, int]:
-    """Map idents that ``step`` frees but found live to those of the same size that it leaves live, oldest first."""
-    sizes, _ = _outcome(before)
-    live, freed = _outcome(step)
-    by_size: dict[int, deque[int]] = {}
-    for ident, size_bytes in live.items():
-        by_size.setdefault(size_bytes, deque()).append(ident)
-    return {ident: by_size[sizes[ident]].popleft() for ident in freed if by_size.get(sizes.get(ident, 0))}
-
-
-def _outcome(events: Sequence[AllocationEvent]) -> tuple[dict[int, int], list[int]]:
-    """Return the sizes of what events leave live, and the idents that they free without having allocated them."""
-    live: dict[int, int] = {}
-    freed: list[int] = []
-    for ident, size_bytes in events:
-        if size_bytes:
-            if ident in live:
-                raise ValueError(f"allocation {ident} is made, but it is live already")
-            live[ident] = size_bytes
-        elif live.pop(ident, None) is None:
-            freed.append(ident)
-    return live, freed

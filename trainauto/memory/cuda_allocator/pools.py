@@ -154,8 +154,9 @@ class FreeList:
 class NativePool:
     """Pool of segments that are one ``cudaMalloc`` each and go back only when no part of them is live.
 
-    Addresses only say which of equal cached blocks is taken (`Ties`). Where a segment lies is the driver's choice: seen in 142 recorded histories, segments ascend, but on Linux those of 32 MiB and more descend. A history
-    that tells where the driver placed its segments is replayed with those addresses, in their order: ``placements``.
+    Addresses only say which of equal cached blocks is taken (`Ties`). Where a segment lies is the driver's choice: seen
+    in 142 recorded histories, segments ascend, but on Linux those of 32 MiB and more descend. A history that tells
+    where the driver placed its segments is replayed with those addresses, in their order: ``placements``.
     """
 
     def __init__(
@@ -322,9 +323,9 @@ class ExpandablePool(NativePool):
             self._renew(block)
             self.cached.add(block)
         if end < hole.address + hole.size_bytes:
-            after = hole.split_off(end - begin)
-            self._renew(after)
-            self.cached.add(after)
+            rest = hole.split_off(end - begin)
+            self._renew(rest)
+            self.cached.add(rest)
         hole.mapped = False
         self.device.give_back(end - begin)
         before, after = hole.previous, hole.next

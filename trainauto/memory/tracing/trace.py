@@ -16,7 +16,8 @@ from torch._subclasses import fake_tensor
 
 from trainauto.core.errors import TrainautoError
 from trainauto.core.units import MIB
-from trainauto.memory.cuda_allocator.allocator import AllocationEvent, Late, least_reserved_bytes, peak_reserved_bytes
+from trainauto.memory.cuda_allocator.allocator import AllocationEvent
+from trainauto.memory.cuda_allocator.steps import Late, least_reserved_bytes, peak_reserved_bytes
 from trainauto.memory.tracing.host_reads import HostRead, ModelReads, UnanswerableError, place_of_error
 from trainauto.memory.tracing.mask_checks import masks_by_content
 from trainauto.memory.tracing.storage_tracker import LiveStorages, StepLog, UntraceableTensorError

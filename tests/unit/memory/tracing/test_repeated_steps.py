@@ -5,15 +5,12 @@ from random import Random
 import pytest
 
 from trainauto.memory.cuda_allocator.allocator import (
-    LEAST_RESOLUTION,
     AllocationEvent,
     CachingAllocator,
     SimulatedOutOfMemoryError,
-    least_reserved_bytes,
-    peak_reserved_bytes,
-    repeated,
     replay,
 )
+from trainauto.memory.cuda_allocator.steps import LEAST_RESOLUTION, least_reserved_bytes, peak_reserved_bytes, repeated
 
 MIB = 2**20
 MODES = pytest.mark.parametrize("expandable", [False, True], ids=["native", "expandable"])

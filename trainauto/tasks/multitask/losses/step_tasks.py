@@ -1,5 +1,6 @@
 """What a step notes of its tasks while it is on its way, and the weights that follow from it."""
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -11,6 +12,7 @@ from trainauto.core.errors import InputError
 from trainauto.tasks.multitask.losses.balancing import TaskBalancer, check_tasks, check_weights
 from trainauto.tasks.multitask.losses.shared_layer import TaskGradients
 from trainauto.tasks.multitask.losses.task_losses import TaskSums, weighted_loss
+from trainauto.tasks.multitask.model_inputs import TASK_IDS
 
 Gather = Callable[[Tensor], Tensor]
 """Sums a tensor over processes."""
@@ -24,26 +26,28 @@ class LargestPart:
         samples: it held.
         tokens: of its padded rows; 0 without any.
         images: of each sample, padded; 0 without any.
-        masks: which samples are of each task, (tasks, samples) bool.
+        task_ids: of the samples, (samples,); ``None`` where there is one task.
     """
 
     samples: int
     tokens: int
     images: int
-    masks: Tensor
+    task_ids: Tensor | None
 
     @classmethod
-    def of(cls, inputs: Mapping[str, Any], masks: Tensor) -> "LargestPart":
+    def of(cls, inputs: Mapping[str, Any], samples: int) -> "LargestPart":
         """Look at a part of a batch."""
         rows, images = inputs.get("input_ids"), inputs.get("pixel_values")
         tokens = rows.shape[1] if isinstance(rows, Tensor) and rows.ndim == 2 else 0
         most = images.shape[1] if isinstance(images, Tensor) and images.ndim == 5 else 0
-        return cls(masks.shape[1], tokens, most, masks)
+        return cls(samples, tokens, most, inputs.get(TASK_IDS))
 
     def counts(self, tasks: Sequence[str]) -> dict[str, int]:
         """Return how many samples it had of each task."""
-        counts: list[int] = self.masks.sum(1).tolist()
-        return {task: count for task, count in zip(tasks, counts, strict=True) if count}
+        if self.task_ids is None:
+            return {tasks[0]: self.samples}
+        counts = Counter(self.task_ids.tolist())
+        return {task: counts[number] for number, task in enumerate(tasks) if counts[number]}
 
 
 class StepTasks:
@@ -121,7 +125,7 @@ class StepTasks:
             step: its number, from 0.
         """
         self._sums.add(losses, masks)
-        part = LargestPart.of(inputs, masks)
+        part = LargestPart.of(inputs, masks.shape[1])
         if self.largest is None or part.samples > self.largest.samples:
             self.largest = part
         if self._gradients is not None and self.is_looked_at(step):

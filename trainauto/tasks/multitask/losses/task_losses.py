@@ -68,6 +68,7 @@ class TaskSums:
         if chosen is None:
             return {}, {}
         losses, counts = chosen.tolist()
-        samples = {task: round(count) for task, count in zip(self.tasks, counts, strict=True) if count}
+        rounded = {task: round(count) for task, count in zip(self.tasks, counts, strict=True)}
+        samples = {task: count for task, count in rounded.items() if count > 0}
         totals: Mapping[str, float] = dict(zip(self.tasks, losses, strict=True))
         return {task: totals[task] / count for task, count in samples.items()}, samples
