@@ -24,8 +24,10 @@ from pathlib import Path
 from environment import ROOT, prepare_or_exit
 from install import InstallError
 from processes import exit_on_sigterm, run_in_foreground
-from simulated_card_build import TORCH, Build, build
+from simulated_card_build import TORCH, Build, NotHereError, build
 
+NOT_HERE = 3
+"""Exit code where this machine lacks what the card is made of."""
 MIB = 1 << 20
 UNITS = {"MB": MIB, "MIB": MIB, "GB": 1024 * MIB, "GIB": 1024 * MIB}
 """Cards are sold by GB and have as many GiB."""
@@ -61,6 +63,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     run = commands.add_parser("run", help="run a command on it; `python` is that of its environment")
     for command in (prepare, run):
         command.add_argument("--torch", default=TORCH, help="version of torch (default: %(default)s)")
+        command.add_argument("--here", action="store_true", help="take other packages from the running Python")
         command.add_argument("--full", action="store_true", help="with NVIDIA's libraries, 5.5 GB instead of 1.5 GB")
     run.add_argument("--card", default="RTX 3060 12GB", help="name and memory, like %(default)r")
     run.add_argument("--count", type=int, default=1, help="number of cards, all alike")
@@ -70,7 +73,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     run.add_argument("to_run", nargs="+", metavar="COMMAND")
     chosen = parser.parse_args(arguments)
     exit_on_sigterm()
-    environment = prepare_or_exit()
+    environment = prepare_or_exit(here=chosen.here)
     try:
         made = build(environment.python, chosen.torch, full=chosen.full)
         if chosen.command == "prepare":
@@ -81,7 +84,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         )
     except InstallError as error:
         print(f"simulated card: {error}", file=sys.stderr, flush=True)
-        return 1
+        return NOT_HERE if isinstance(error, NotHereError) else 1
     with table_of_holders(environment.variables) as table:
         variables = {**on_card(made, environment.variables), **settings, "SIMULATED_CARD_TABLE": table}
         program = shutil.which(chosen.to_run[0], path=variables["PATH"]) or chosen.to_run[0]

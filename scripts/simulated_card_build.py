@@ -17,6 +17,8 @@ from locking import locked
 
 TORCH = "2.14.1"
 """Whose wheel on the package indexes is a CUDA build."""
+CACHE = "SIMULATED_CARD_CACHE"
+"""Where people name another folder for builds."""
 SOURCES = ROOT / "tests" / "simulated_card"
 NEEDED_BYTES = {False: 4 << 30, True: 9 << 30}
 """Free space that the environment takes while it is made: thin, and full."""
@@ -28,6 +30,10 @@ NVIDIA = re.compile(r"lib(cu|nv)[\w]*\.so\.\d+$|libnccl\.so\.\d+$")
 OPENED = ("libcuda.so.1", "libnvidia-ml.so.1")
 """Libraries that programs open by name."""
 STUB = '__attribute__((visibility("default"))) int {0}(void) {{ simulated_card_note("{0}"); return 0; }}'
+
+
+class NotHereError(InstallError):
+    """This machine lacks what the card is made of; the message says what."""
 
 
 @dataclass(frozen=True)
@@ -47,8 +53,10 @@ class Build:
 
 def cache_folder() -> Path:
     """Return where builds are kept, outside of the repository: they serve every checkout."""
-    chosen = os.environ.get("TRAINAUTO_CACHE") or os.environ.get("XDG_CACHE_HOME")
-    return (Path(chosen) if chosen else Path.home() / ".cache") / "trainauto" / "simulated_card"
+    if chosen := os.environ.get(CACHE):
+        return Path(chosen)
+    user = os.environ.get("XDG_CACHE_HOME")
+    return (Path(user) if user else Path.home() / ".cache") / "trainauto" / "simulated_card"
 
 
 def missing_tools() -> str:
@@ -72,10 +80,11 @@ def build(python: Path, torch: str = TORCH, *, full: bool = False) -> Build:
         full: install NVIDIA's libraries too; without them empty ones of their names are loaded.
 
     Raises:
-        InstallError: It cannot be made here.
+        NotHereError: It cannot be made here.
+        InstallError: It does not compile.
     """
     if lacking := missing_tools():
-        raise InstallError(lacking)
+        raise NotHereError(lacking)
     where = "import sys, sysconfig; print('py%d.%d' % sys.version_info[:2], sysconfig.get_path('purelib'))"
     version, beside = subprocess.run([python, "-c", where], capture_output=True, text=True, check=True).stdout.split()
     folder = cache_folder() / f"torch-{torch}-{'full' if full else 'thin'}-{version}"
@@ -91,16 +100,19 @@ def build(python: Path, torch: str = TORCH, *, full: bool = False) -> Build:
 def make_environment(python: Path, folder: Path, torch: str, *, full: bool, lock_fd: int) -> None:
     """Install torch into an environment of its own; everything else is found in the project's, beside it."""
     if (free := shutil.disk_usage(folder).free) < NEEDED_BYTES[full]:
-        raise InstallError(
+        raise NotHereError(
             f"{NEEDED_BYTES[full] >> 30} GiB of disk are needed in {folder.parent}, {free / 2**30:.1f} GiB are free.\n"
-            "  What to try: free some, or name another folder in TRAINAUTO_CACHE."
+            "  What to try: free some, or name another folder in {CACHE}."
         )
     with phase(f"a simulated card's torch=={torch}, {'full' if full else 'without NVIDIA libraries'}"):
         run_logged([str(python), "-m", "venv", "--clear", "--without-pip", str(folder)], lock_fd=lock_fd)
         inside = folder / "bin" / "python"
 
         def install(*what: str) -> None:
-            pip(python, "--python", str(inside), "install", *what, lock_fd=lock_fd)
+            try:
+                pip(python, "--python", str(inside), "install", *what, lock_fd=lock_fd)
+            except InstallError as error:
+                raise NotHereError(str(error)) from None
 
         install(*([] if full else ["--no-deps"]), f"torch=={torch}")
         site = next(folder.glob("lib/python*/site-packages"))
@@ -117,11 +129,11 @@ def cuda_of(site: Path) -> str:
     """Return the version of CUDA that an installed torch was built with.
 
     Raises:
-        InstallError: It was built without.
+        NotHereError: It was built without.
     """
     text = (site / "torch" / "version.py").read_text(encoding="utf-8")
     if not (found := re.search(r"^cuda.*=\s*'([\d.]+)'", text, re.MULTILINE)):
-        raise InstallError(
+        raise NotHereError(
             "the torch that pip installed is no CUDA build.\n"
             "  What to try: --torch with a version whose wheel has CUDA on your package index."
         )
@@ -165,7 +177,7 @@ def headers_folder(site: Path) -> Path:
     """Return a folder with CUDA's headers: CUDA_INCLUDE, triton's, a toolkit's, or those of NVIDIA's packages.
 
     Raises:
-        InstallError: There is none.
+        NotHereError: There is none.
     """
     candidates = [
         *map(Path, filter(None, [os.environ.get("CUDA_INCLUDE")])),
@@ -177,7 +189,7 @@ def headers_folder(site: Path) -> Path:
     for folder in candidates:
         if all((folder / name).exists() for name in ("cuda.h", "cuda_runtime_api.h", "crt/host_defines.h")):
             return folder
-    raise InstallError(
+    raise NotHereError(
         "CUDA's headers are not here.\n  What to try: name a folder that has cuda_runtime_api.h in CUDA_INCLUDE."
     )
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._prims_common import suggest_memory_format
 
 from trainauto.core.units import KIB
 
@@ -74,20 +75,44 @@ def _copy_of_strided(args: Sequence[Any], _libraries: Libraries) -> int:
     return 0 if source.is_contiguous() else source.numel() * source.element_size()
 
 
+def _roll(args: Sequence[Any], _libraries: Libraries) -> int:
+    source, shifts = args[:2]
+    several = isinstance(shifts, list | tuple) and len(shifts) > 1  # one dimension after another
+    rolled_bytes: int = source.numel() * source.element_size() if several else 0
+    return rolled_bytes
+
+
 def _convolution(args: Sequence[Any], libraries: Libraries) -> int:
     image, weight, _, stride, padding, dilation, transposed, _, groups = args[:9]
+    copied = _copies_in_layout((image, weight), image, weight)
     if not _is_winograd(libraries, weight, stride, dilation, transposed, groups):
-        return 0
+        return copied
     height, width = image.shape[-2] + 2 * padding[0] - 2, image.shape[-1] + 2 * padding[-1] - 2
     samples = image.shape[0] if image.ndim == 4 else 1
-    return _winograd_bytes(weight, image.numel(), samples * weight.shape[0] * height * width)
+    return copied + _winograd_bytes(weight, image.numel(), samples * weight.shape[0] * height * width)
 
 
 def _convolution_backward(args: Sequence[Any], libraries: Libraries) -> int:
     gradient, image, weight, _, stride, _, dilation, transposed, _, groups = args[:10]
+    # A copy of the weight is gone again when the weight's own gradient, which is as large, is made.
+    copied = _copies_in_layout((gradient, image), image, weight)
     if not _is_winograd(libraries, weight, stride, dilation, transposed, groups):
-        return 0
-    return _winograd_bytes(weight, image.numel(), gradient.numel())
+        return copied
+    return copied + _winograd_bytes(weight, image.numel(), gradient.numel())
+
+
+def _copies_in_layout(given: Sequence[Tensor], image: Tensor, weight: Tensor) -> int:
+    """Return what cuDNN's convolution copies to have all in one layout: channels last where image or weight has it.
+
+    ``cudnn_conv_suggest_memory_format``, ATen/native/ConvUtils.h.
+    """
+    layout = torch.contiguous_format
+    if image.ndim == 4 and image.dtype != torch.float64:
+        suggested = suggest_memory_format(image), suggest_memory_format(weight)
+        layout = torch.channels_last if torch.channels_last in suggested else layout
+    return sum(
+        tensor.numel() * tensor.element_size() for tensor in given if not tensor.is_contiguous(memory_format=layout)
+    )
 
 
 def _is_winograd(
@@ -147,6 +172,7 @@ _PADS = [f"aten::reflection_pad{sides}d{end}" for sides in (1, 2, 3) for end in 
 
 SCRATCH: Mapping[str, Scratch] = {
     **dict.fromkeys(_PADS, _copy_of_strided),  # ATen/native/cuda/ReflectionPad.cu
+    "aten::roll": _roll,  # ATen/native/TensorTransformations.h
     "aten::embedding": _embedding,  # ATen/native/Embedding.cpp: index_select of flattened indices
     # ATen/native/Loss.cpp
     "aten::mse_loss": _elements(1, 2),
