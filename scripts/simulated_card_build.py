@@ -65,7 +65,7 @@ def missing_tools() -> str:
         return "it needs Linux: libraries are replaced by LD_PRELOAD"
     if lacking := [tool for tool in ("g++", "nm") if shutil.which(tool) is None]:
         return (
-            f"{' and '.join(lacking)} is not here, and the card is compiled.\n"
+            f"the card is compiled, and {' and '.join(lacking)} is not here.\n"
             "  What to try: apt install g++ (Debian, Ubuntu), dnf install gcc-c++ (Fedora), then run again."
         )
     return ""

@@ -40,7 +40,7 @@ from trainauto.core.units import MIB
 from trainauto.memory.cuda_allocator.allocator import CachingAllocator, SimulatedOutOfMemoryError, replay
 from trainauto.memory.cuda_allocator.steps import repeated
 from trainauto.memory.tracing.fake_tensors import warm_up
-from trainauto.memory.tracing.trace import Trace
+from trainauto.memory.tracing.trace import Trace, TraceError
 from trainauto.tasks.sr.archs.registry import ARCHS, is_discriminator
 
 RESULTS = ROOT / "docs/benchmarks/real_allocator.json"
@@ -116,7 +116,7 @@ def stepped(case: Case, dtype: torch.dtype, plan: Plan) -> dict[str, Any]:
         statistics_ = torch.cuda.memory_stats()
         found |= {"live": statistics_["requested_bytes.all.peak"], "reserved": statistics_["reserved_bytes.all.peak"]}
         found["retries_at_last"] = statistics_["num_alloc_retries"] - before
-    except torch.OutOfMemoryError:
+    except (torch.OutOfMemoryError, TraceError):  # the latter where smaller pieces did not fit either
         pass
     end = torch.cuda.memory_stats()
     found["retries"] = end["num_alloc_retries"] - start.get("num_alloc_retries", 0)

@@ -34,11 +34,12 @@ def on_card(
     others: str = "0MiB",
     count: int = 1,
     expandable: bool = True,
+    torch: str | None = None,
     cwd: Path = ROOT,
     code: int = 0,
 ) -> str:
     """Run a command on a card, and return what it wrote; it must end with this exit code."""
-    chosen = ["--card", card, "--others", others, "--count", str(count)]
+    chosen = ["--card", card, "--others", others, "--count", str(count), *(["--torch", torch] if torch else [])]
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("PYTORCH_")}
     done = subprocess.run(
         [sys.executable, str(SCRIPT), "run", "--here", *chosen, "--", *map(str, command)],

@@ -16,10 +16,10 @@ import trainauto
 
 trainauto.set_environment()
 
-import torch
-from torch import nn
+import torch  # noqa: E402  its allocator is set before
+from torch import nn  # noqa: E402
 
-CAME, WENT, STEPS = 60, 160, 400
+CAME, WENT, STEPS = 60, 160, 420
 TAKEN = 500 * 2**20
 
 
@@ -34,7 +34,8 @@ def neighbour(program: str) -> Iterator[subprocess.Popen[str]]:
 
 def take(held: subprocess.Popen[str], size: int) -> None:
     """Let it hold so many bytes."""
-    assert held.stdin is not None and held.stdout is not None
+    assert held.stdin is not None
+    assert held.stdout is not None
     held.stdin.write(f"{size}\n")
     held.stdin.flush()
     assert held.stdout.readline() == "held\n"
@@ -42,10 +43,10 @@ def take(held: subprocess.Popen[str], size: int) -> None:
 
 def main(program: str) -> None:
     """Train, and count."""
-    features = torch.rand(20000, 3, 32, 32)
+    features = torch.rand(4000, 3, 32, 32)
     dataset = torch.utils.data.TensorDataset(features, (10 * features.mean((1, 2, 3))).long())
-    body = [nn.Conv2d(3, 64, 3, padding=1), nn.ReLU(), nn.Conv2d(64, 64, 3, padding=1), nn.ReLU()]
-    model = nn.Sequential(*body, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(64, 10)).cuda()
+    body = [nn.Conv2d(3, 512, 3, padding=1), nn.ReLU(), nn.Conv2d(512, 512, 3, padding=1), nn.ReLU()]
+    model = nn.Sequential(*body, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(512, 10)).cuda()
     adam = torch.optim.AdamW(model.parameters(), 1e-3)
 
     def loss(model: nn.Module, batch: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
@@ -53,7 +54,7 @@ def main(program: str) -> None:
         return nn.functional.cross_entropy(model(pictures), labels)
 
     objective = trainauto.ModelObjective("classes", adam, loss)
-    loop = trainauto.AdaptiveLoop(model, objective, dataset, batch_size=trainauto.Range(16, 8192))
+    loop = trainauto.AdaptiveLoop(model, objective, dataset, batch_size=trainauto.Range(4, 8192))
     batches, errors, peaks = [], 0, []
     with neighbour(program) as held, loop:
         for number, batch in enumerate(loop.batches(epochs=10**6)):
