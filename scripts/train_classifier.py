@@ -36,6 +36,7 @@ from classifier_evaluation import (
 )
 from classifier_tables import read_rows
 from classifier_training import learned
+from data_of_others import GENERATE_RUNS, missing
 
 from trainauto.core.errors import InputError
 from trainauto.core.files import write_text_atomically
@@ -45,7 +46,6 @@ DOCS = Path(__file__).parents[1] / "docs"
 PAGE, PLOT = DOCS / "classifier.md", DOCS / "images" / "classifier_calibration.svg"
 BELOW = "\n---\n\n"
 """What the page says was measured stands below this, and nothing else does."""
-DATA = Path(__file__).parent / "bench" / "data" / "gpu_generate_memory.csv.gz"
 
 
 def said_of_cleaning(rows: Rows) -> Iterator[str]:
@@ -236,7 +236,9 @@ def run(asked: argparse.Namespace) -> None:
     if asked.evaluate:
         print("\n".join(evaluation(SpikeClassifier.load(asked.classifier or SHIPPED), read_rows([asked.evaluate]))))
         return
-    rows = read_rows(asked.data or [DATA])
+    if not asked.data and (reason := missing(GENERATE_RUNS)):
+        raise InputError(reason)
+    rows = read_rows(asked.data or [GENERATE_RUNS])
     if asked.cross_validate:
         judged = Judged.of(rows, asked.repeats or 10, FIRST_SEED if asked.first_seed is None else asked.first_seed)
         said = "\n".join(validation(rows, judged))

@@ -53,6 +53,7 @@ class History:
         begins: bytes that were reserved before the first event.
         placements: addresses of native segments, in the order in which they were made.
         refused: why it cannot be replayed; empty where it can.
+        torch_version: major and minor, of the torch that was recorded; ``None`` for the one that runs.
     """
 
     name: str
@@ -61,6 +62,7 @@ class History:
     begins: int = 0
     placements: Sequence[int] = ()
     refused: str = ""
+    torch_version: tuple[int, int] | None = None
 
 
 def histories_of(file: Path) -> list[History]:
@@ -126,13 +128,16 @@ def of_snapshot(name: str, snapshot: Mapping[str, Any]) -> list[History]:
 
 
 def of_csv(file: Path) -> History:
-    """Return a converted history."""
+    """Return a converted history; torch's version is in the name of its file, ``torch2.14``, or 2.11 at most."""
     with gzip.open(file, "rt", newline="") as lines:
         rows = list(csv.DictReader(lines))
     trace = [
         {"action": row["event"], "size": row["size"], "addr": row["address"], "stream": row["stream"]} for row in rows
     ]
-    return of_trace(_name_of(file), trace, int(rows[-1]["recorded_reserved"]))
+    history = of_trace(_name_of(file), trace, int(rows[-1]["recorded_reserved"]))
+    version = re.match(r"torch(\d+)\.(\d+)", file.name)
+    history.torch_version = (int(version[1]), int(version[2])) if version else (2, 11)
+    return history
 
 
 def of_trace(

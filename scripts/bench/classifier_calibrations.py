@@ -25,7 +25,7 @@ from classifier_data import Bools, Rows, cleaned
 from classifier_evaluation import FIRST_SEED, THRESHOLDS, outcome
 from classifier_tables import read_rows
 from classifier_training import PRIOR_RUNS, as_arrays, calibrated, folds, grown, scores_kept_out, training_range
-from train_classifier import DATA
+from data_of_others import GENERATE_RUNS
 
 from trainauto.tasks.text.boosted_trees import from_fixed_point, in_fixed_point
 
@@ -249,7 +249,7 @@ def joined(division: Division, of: Callable[[Part], NDArray[np.generic]]) -> NDA
 
 def tables(repeats: int, first_seed: int = FIRST_SEED) -> tuple[Iterator[str], ...]:
     """Learn from parts of the runs, and return the three tables."""
-    rows = read_rows([DATA])
+    rows = read_rows([GENERATE_RUNS])
     seeds = range(first_seed, first_seed + repeats)
     divisions = [[part_of(rows, kept_out) for kept_out in folds(rows.groups, 5, seed)] for seed in seeds]
     return of_probabilities(rows, divisions), of_scores(rows, divisions), of_order(rows, divisions)

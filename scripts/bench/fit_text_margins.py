@@ -2,8 +2,8 @@
 
     python scripts/bench/fit_text_margins.py [--page docs/benchmarks/text_margins.md]
 
-The recordings are of others (``scripts/bench/data/gpu_generate_memory.*``): peaks of ``generate`` on GPUs, batch by
-batch. A cost is samples x (c + length)^p. A batch is admitted under a margin if it holds more samples than the run's
+The recordings are of others (``scripts/data_of_others.py`` says where they lie): peaks of ``generate`` on GPUs, batch
+by batch. A cost is samples x (c + length)^p. A batch is admitted under a margin if it holds more samples than the run's
 first one and costs at most that one's cost divided by the margin; it fails if its peak is above the first one's.
 Margins are the smallest under which the share of failures among admitted batches is at most the probability, and c and
 p, for each probability, those under which batches then grow most. All are chosen on two thirds of the runs, every third
@@ -18,6 +18,7 @@ batch would.
 import argparse
 import csv
 import gzip
+import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -28,7 +29,10 @@ from numpy.typing import NDArray
 
 from trainauto.core.files import write_text_atomically
 
-DATA = Path(__file__).parent / "data" / "gpu_generate_memory.csv.gz"
+sys.path.append(str(Path(__file__).parents[1]))
+
+from data_of_others import GENERATE_RUNS as DATA
+
 PROBABILITIES = (0.01, 0.025, 0.1)
 SAMPLE_TOKENS = (16, 24, 32, 48, 64, 96, 128, 192, 256)  # none: a text of two tokens would cost next to nothing
 POWERS = (0.7, 0.85, 1.0)

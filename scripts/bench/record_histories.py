@@ -73,7 +73,7 @@ def write(trace: Sequence[Mapping[str, Any]], file: Path) -> int:
             action, size = entry["action"], entry["size"]
             reserved += GROWS.get(action, 0) * size
             allocated += {"alloc": size, "free_completed": -size}.get(action, 0)
-            table.writerow([action, size, entry["addr"], entry["stream"], allocated, reserved])
+            table.writerow([action, size, entry.get("addr", 0), entry["stream"], allocated, reserved])
     return len(trace)
 
 
@@ -81,6 +81,7 @@ def main() -> int:
     """Record each history in a child whose allocator is set before torch is loaded."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
+    parser.add_argument("--networks", nargs="+", choices=sorted({network for network, _, _ in HISTORIES}))
     parser.add_argument("--child", nargs=2, metavar=("NETWORK", "FORMAT"), help=argparse.SUPPRESS)
     parser.add_argument("--file", type=Path, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
@@ -93,8 +94,11 @@ def main() -> int:
     arguments.folder.mkdir(parents=True, exist_ok=True)
     write_json_atomically(arguments.folder / "machine.json", gpu_control.machine_of("cuda"))
     codes = []
+    version = ".".join(torch.__version__.split(".")[:2])  # it decides which of equal blocks is taken
     for network, dtype_name, segments in HISTORIES:
-        file = arguments.folder / f"{network.lower().replace(' ', '_')}_{dtype_name}_{segments}.csv.gz"
+        if arguments.networks and network not in arguments.networks:
+            continue
+        file = arguments.folder / f"torch{version}_{network.lower()}_{dtype_name}_{segments}.csv.gz"
         command = [sys.executable, __file__, str(arguments.folder), "--child", network, dtype_name, "--file", str(file)]
         codes.append(subprocess.run(command, env=with_segments(segments), check=False).returncode)
     return int(any(codes))

@@ -24,20 +24,28 @@ from pathlib import Path
 from allocator_histories import ALLOC, EXPANDABLE, MIB, RELEASE, Event, History, UnreadableError, histories_of
 
 from trainauto.memory.cuda_allocator.allocator import CachingAllocator
+from trainauto.memory.cuda_allocator.pools import SMALL_SIZE_BYTES
 
-HISTORIES = Path(__file__).resolve().parents[2] / "tests" / "assets" / "cuda_histories"
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.append(str(ROOT / "scripts"))
+
+from data_of_others import CUDA_HISTORIES, missing  # noqa: E402
+
+HISTORIES = ROOT / "tests" / "assets" / "cuda_histories"
 PAGE = "recorded_histories.md"
 HEAD = """# Recorded histories of real cards against the simulated allocator
 
-`python scripts/bench/recorded_gpus.py`: what torch's CUDA allocator did on real cards, replayed without one. Rows that
-begin with h200 are training steps of this project on an NVIDIA H200 (torch 2.11, CUDA 13.0, driver 580.159.04), which
-`scripts/bench/record_histories.py` recorded. Other projects recorded the rest, whose files name no card and no torch.
-`tests/assets/cuda_histories/README.md` says where the files come from.
+`python scripts/bench/recorded_gpus.py`: what torch's CUDA allocator did, replayed without a card. Rows that begin with
+torch are of PyTorch's real allocator on a simulated card ([simulated_card.md](../simulated_card.md)): random
+allocations under a limit, where caches are given back and memory runs out, and training steps of this project. Rows
+that begin with h200 are training steps on an NVIDIA H200 (torch 2.11, CUDA 13.0, driver 580.159.04), which
+`scripts/bench/record_histories.py` recorded. Other projects recorded the rest, whose files name no card and no torch,
+and which are not in this repository. `tests/assets/cuda_histories/README.md` says where the files come from.
 
 Allocated bytes are as asked for, reserved bytes are what torch takes from the card. "Differ" counts the events after
 which the simulation has other bytes reserved than the card had. "Misplaced" counts the blocks that lie at another
-address, given where the driver placed native segments; addresses within expandable segments are not compared. The head
-of the script says how to record a history of your own card; given the folder of that file, it prints its row.
+address, given where the driver placed native segments and where expandable ones begin. The head of the script says how
+to record a history of your own card; given the folder of that file, it prints its row.
 
 | history | segments | events | differ | misplaced | allocated, recorded | simulated | reserved, recorded | simulated |
 |---|---|---:|---:|---:|---:|---:|---:|---:|"""
@@ -47,9 +55,9 @@ of the script says how to record a history of your own card; given the folder of
 class Row:
     """A history, recorded and simulated: after how many of its events something differs, and peaks in bytes.
 
-    ``differing`` counts events after which other bytes are reserved, ``misplaced`` allocations at another address; the
-    address space of expandable segments is the simulation's own, so that theirs are not compared. ``allocated`` is as
-    asked for. ``None`` where it is not known; simulated figures are not where ``refused`` says why.
+    ``differing`` counts events after which other bytes are reserved, ``misplaced`` allocations at another address: in
+    segments that expand, at another distance from where the segment begins. ``allocated`` is as asked for. ``None``
+    where it is not known; simulated figures are not where ``refused`` says why.
     """
 
     name: str
@@ -76,26 +84,32 @@ def replayed(history: History) -> Row:
     if history.refused:
         return Row(*recorded, refused=history.refused)
     expandable = history.segments == EXPANDABLE
-    allocator = CachingAllocator(expandable, placements=None if expandable else iter(history.placements))
-    differing, misplaced = _carry_out(history.events, allocator)
+    placements = None if expandable else iter(history.placements)
+    allocator = CachingAllocator(expandable, placements=placements, torch_version=history.torch_version)
+    differing, misplaced = _carry_out(history.events, allocator, expandable=expandable)
     peaks = allocator.peak_requested_bytes, allocator.peak_reserved_bytes
-    return Row(*recorded, differing, None if expandable else misplaced, *peaks)
+    return Row(*recorded, differing, misplaced, *peaks)
 
 
-def _carry_out(events: Iterable[Event], allocator: CachingAllocator) -> tuple[int, int]:
+def _carry_out(events: Iterable[Event], allocator: CachingAllocator, *, expandable: bool) -> tuple[int, int]:
     """Return after how many events other bytes are reserved than were recorded, and how many blocks lie elsewhere."""
-    idents: dict[int, int] = {}
+    live: dict[int, tuple[int, bool]] = {}  # numbers, and whether they are in the small pool, by address
+    begins: dict[bool, int] = {}  # how much higher than in the simulation a pool's segment lies, where it expands
     differing = misplaced = 0
     for number, event in enumerate(events):
         if event.action == RELEASE:
             allocator.empty_cache()
+            # A segment of which nothing is left is another one next time.
+            begins = {small: higher for small, higher in begins.items() if small in {pool for _, pool in live.values()}}
             continue
         if event.action == ALLOC:
-            idents[event.address] = number
+            small = event.size <= SMALL_SIZE_BYTES
+            live[event.address] = number, small
             allocator.allocate(number, event.size)
-            misplaced += allocator.address_of(number) != event.address
+            higher = event.address - allocator.address_of(number)
+            misplaced += higher != (begins.setdefault(small, higher) if expandable else 0)
         else:
-            allocator.free(idents.pop(event.address))
+            allocator.free(live.pop(event.address)[0])
         differing += allocator.reserved_bytes != event.reserved
     return differing, misplaced
 
@@ -120,13 +134,24 @@ def _mib(size_bytes: int | None) -> str:
     return "-" if size_bytes is None else f"{size_bytes / MIB:.2f} MiB"
 
 
+def _files(folder: Path | None) -> list[Path]:
+    if folder is not None:
+        return sorted(folder.iterdir())
+    others = sorted(CUDA_HISTORIES.glob("*.csv.gz"))
+    if reason := missing(CUDA_HISTORIES):
+        print(f"{reason}; the page is not whole", file=sys.stderr)
+    return [*others, *sorted(HISTORIES.iterdir())]
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folder", type=Path, nargs="?", default=HISTORIES, help="of histories; default: the tests' own")
+    parser.add_argument(
+        "folder", type=Path, nargs="?", help="of histories; default: the tests' own and those of others"
+    )
     parser.add_argument("--write", type=Path, help=f"folder for {PAGE}")
     parsed = parser.parse_args(arguments)
     try:
-        rows = [replayed(history) for file in sorted(parsed.folder.iterdir()) for history in histories_of(file)]
+        rows = [replayed(history) for file in _files(parsed.folder) for history in histories_of(file)]
     except (UnreadableError, OSError) as error:
         print(error, file=sys.stderr)
         return 2

@@ -2,7 +2,8 @@
 
     python scripts/bench/recorded_steps.py [--histories FOLDER] [--write FOLDER]
 
-Eight of the histories in ``tests/assets/cuda_histories`` are three steps each of one transformer, forward alone or with
+Eight of the nine recorded histories of others (``scripts/data_of_others.py``) are three steps each of one transformer,
+forward alone or with
 backward and optimizer, in float32 and under autocast to bfloat16. It is written here as its recordings show it, run on
 fake tensors without any data, and followed as every trace is. The events of the whole run, with the workspaces that
 cuBLAS takes, go through the simulated allocator. Compared are the highest live bytes and the reserved bytes at the end.
@@ -22,7 +23,9 @@ import torch
 from torch import Tensor, nn
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT))
+sys.path[:0] = [str(ROOT), str(ROOT / "scripts")]
+
+from data_of_others import CUDA_HISTORIES  # noqa: E402
 
 from trainauto.memory.cuda_allocator.allocator import AllocationEvent, CachingAllocator, replay  # noqa: E402
 from trainauto.memory.tracing.cuda_autocast import cast_as_cuda  # noqa: E402
@@ -31,7 +34,6 @@ from trainauto.memory.tracing.host_reads import ModelReads  # noqa: E402
 from trainauto.memory.tracing.storage_tracker import LiveStorages  # noqa: E402
 from trainauto.memory.tracing.workspaces import CUBLAS_BYTES, Libraries  # noqa: E402
 
-HISTORIES = ROOT / "tests" / "assets" / "cuda_histories"
 VOCABULARY, WIDTH, LAYERS, HEADS, HIDDEN, BATCH, STEPS = 10_000, 512, 4, 16, 1344, 10, 3
 MOST_LIVE, MOST_RESERVED = 0.001, 0.015
 EVERYTHING = 2**63 - 1  # a slice's end that leaves nothing out
@@ -278,7 +280,8 @@ def page(rows: list[dict[str, Any]]) -> str:
         "# Recorded steps of a real card against traces",
         "",
         f"`python scripts/bench/recorded_steps.py`, torch {torch.__version__}: eight runs of three steps, recorded by",
-        "others on a card (`tests/assets/cuda_histories`), traced here without one, from the first weight on.",
+        "others on a card (`tests/assets/cuda_histories/README.md`), traced here without one, from the first weight",
+        "on.",
         "Live bytes are as asked for, at their highest; reserved bytes are those of torch's allocator, simulated.",
         "",
         "| recorded run | live, recorded | foretold | | reserved, recorded | foretold | |",
@@ -295,7 +298,7 @@ def page(rows: list[dict[str, Any]]) -> str:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--histories", type=Path, default=HISTORIES, help="folder of the recorded histories")
+    parser.add_argument("--histories", type=Path, default=CUDA_HISTORIES, help="folder of the recorded histories")
     parser.add_argument("--write", type=Path, help="folder for recorded_gpu.md")
     arguments = parser.parse_args()
     torch.set_num_threads(1)

@@ -1,8 +1,9 @@
 """Allocates at random with PyTorch's allocator and with the simulated one, and compares them after every event.
 
-    python random_allocations.py SEED EVENTS
+    python random_allocations.py SEED EVENTS [FILE.csv.gz]
 
-Prints what happened as JSON. The card is to be small: memory runs out now and then, and caches are given back.
+Writes the history of PyTorch's allocator to the file, as scripts/bench/record_histories.py does. Prints what happened
+as JSON. The card is to be small: memory runs out now and then, and caches are given back.
 """
 
 import json
@@ -10,6 +11,7 @@ import math
 import random
 import sys
 from itertools import count
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -84,8 +86,10 @@ class Both:
         self.counts["retries"] = real["num_alloc_retries"]
 
 
-def main(seed: int, events: int) -> None:
+def main(seed: int, events: int, file: Path | None = None) -> None:
     """Do so many events."""
+    if file is not None:
+        torch.cuda.memory._record_memory_history(max_entries=10**6, context=None)
     rng, both = random.Random(seed), Both()
     for _ in range(events):
         draw = rng.random()
@@ -97,8 +101,13 @@ def main(seed: int, events: int) -> None:
             # sizes that come again: of equal cached blocks the right one must be taken
             size = int(math.exp(rng.uniform(math.log(256), math.log(LARGEST))))
             both.allocate(size if rng.random() < 0.3 else 1 << size.bit_length() - 1)
+    if file is not None:
+        sys.path.append(str(Path(__file__).parents[3] / "scripts" / "bench"))
+        from record_histories import write
+
+        write(torch.cuda.memory._snapshot()["device_traces"][0], file)
     print(json.dumps({**both.counts, "expandable": both.expandable, "torch": torch.__version__}))
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]))
+    main(int(sys.argv[1]), int(sys.argv[2]), *map(Path, sys.argv[3:]))

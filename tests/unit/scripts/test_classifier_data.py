@@ -11,13 +11,15 @@ sys.path.append(str(Path(__file__).parents[3] / "scripts"))
 import classifier_data
 import classifier_tables
 import classifier_training
-import train_classifier
 from classifier_data import Rows
+from data_of_others import GENERATE_RUNS, missing
 
 
 @pytest.fixture(scope="module")
 def rows() -> Rows:
-    return classifier_tables.read_rows([train_classifier.DATA])
+    if reason := missing(GENERATE_RUNS):
+        pytest.skip(reason)
+    return classifier_tables.read_rows([GENERATE_RUNS])
 
 
 def named(rows: Rows, run: str) -> Rows:

@@ -9,8 +9,11 @@ import pytest
 
 sys.path.append(str(Path(__file__).parents[3] / "scripts" / "bench"))
 import fit_text_margins as fit
+from data_of_others import GENERATE_RUNS, missing
 
 from trainauto.tasks.text.costs import FORMS
+
+pytestmark = pytest.mark.skipif(bool(missing(GENERATE_RUNS)), reason=missing(GENERATE_RUNS))
 
 
 def test_margins_are_those_of_the_recordings_and_hold_on_others() -> None:

@@ -194,9 +194,12 @@ def test_other_pickles_are_no_snapshots(tmp_path: Path) -> None:
         read_snapshot(file)
 
 
-def test_the_page_is_what_the_script_writes(tmp_path: Path) -> None:
+def test_every_history_is_repeated_to_the_byte_and_to_the_address(tmp_path: Path) -> None:
+    """Of real cards and of the real allocator on a simulated one; those of others where they are here."""
     assert recorded_gpus.main(["--write", str(tmp_path)]) == 0
-    written = (tmp_path / recorded_gpus.PAGE).read_text()
-    assert written == (ROOT / "docs" / "benchmarks" / recorded_gpus.PAGE).read_text()
-    histories = list((ROOT / "tests" / "assets" / "cuda_histories").glob("*.csv.gz"))
-    assert sum(line.startswith("| ") and " | 0 | " in line for line in written.splitlines()) == len(histories)
+    written = (tmp_path / recorded_gpus.PAGE).read_text().splitlines()
+    page = (ROOT / "docs" / "benchmarks" / recorded_gpus.PAGE).read_text().splitlines()
+    assert set(written) <= set(page)
+    assert len(page) - len(written) in (0, 9)
+    own = list((ROOT / "tests" / "assets" / "cuda_histories").glob("*.csv.gz"))
+    assert sum("| 0 | 0 |" in line for line in page) == len(own) + 9 == 29

@@ -1,71 +1,43 @@
-"""The simulated allocator against histories that real cards recorded: bytes and addresses equal after every event."""
+"""Where the driver places segments is assumed: the simulated allocator's peaks against those of recorded histories.
 
-import csv
-import gzip
+Given the placement, every byte and address is equal: tests/unit/scripts/test_recorded_gpus.py.
+"""
+
+import sys
 from pathlib import Path
 
 import pytest
 
+sys.path.append(str(Path(__file__).parents[4] / "scripts"))
+sys.path.append(str(Path(__file__).parents[4] / "scripts" / "bench"))
+from allocator_histories import ALLOC, EXPANDABLE, FREE, histories_of
+from data_of_others import CUDA_HISTORIES
+
 from trainauto.memory.cuda_allocator.allocator import CachingAllocator
 
-HISTORIES = sorted((Path(__file__).parents[3] / "assets" / "cuda_histories").glob("*.csv.gz"))
-
-RECORDED = (2, 11)
-"""The newest torch of these histories; older ones take equal blocks by the same rule."""
-
-
-def rows_of(history: Path) -> list[dict[str, str]]:
-    with gzip.open(history, "rt", newline="") as lines:
-        return list(csv.DictReader(lines))
-
-
-def test_there_are_ten_of_our_own_and_nine_of_others() -> None:
-    assert sum(history.name.startswith("h200_") for history in HISTORIES) == 10
-    assert len(HISTORIES) == 19
-
-
-@pytest.mark.parametrize("history", HISTORIES, ids=lambda path: path.name.split(".")[0].removeprefix("NiuHuangxiaozi_"))
-def test_bytes_and_addresses_equal_after_every_event(history: Path) -> None:
-    """Given where the driver placed native segments; the address space of expandable ones is the simulation's own."""
-    rows = rows_of(history)
-    placements = [int(row["address"]) for row in rows if row["event"] == "segment_alloc"]
-    allocator = CachingAllocator(
-        expandable=not placements, placements=iter(placements) if placements else None, torch_version=RECORDED
-    )
-    idents: dict[str, int] = {}
-    releasing = False
-    for number, row in enumerate(rows):
-        event, address = row["event"], row["address"]
-        if event in ("segment_free", "segment_unmap") and not releasing:
-            allocator.empty_cache()
-        releasing = event in ("segment_free", "segment_unmap")
-        if event == "alloc":
-            idents[address] = number
-            allocator.allocate(number, int(row["size"]))
-            assert not placements or allocator.address_of(number) == int(address), f"event {number}"
-        elif event == "free_completed":
-            allocator.free(idents.pop(address))
-        else:
-            continue
-        found = allocator.requested_bytes, allocator.reserved_bytes
-        assert found == (int(row["recorded_allocated"]), int(row["recorded_reserved"])), f"event {number}"
+HISTORIES = [
+    *CUDA_HISTORIES.glob("*.csv.gz"),
+    *(Path(__file__).parents[3] / "assets" / "cuda_histories").glob("*.csv.gz"),
+]
+STEPS = sorted(path for path in HISTORIES if "random" not in path.name)  # what is at random is no step of a training
 
 
 @pytest.mark.parametrize("descending", [False, True], ids=["ascending", "descending"])
-@pytest.mark.parametrize("history", HISTORIES, ids=lambda path: path.name.split(".")[0].removeprefix("NiuHuangxiaozi_"))
-def test_the_assumed_placement_is_near(history: Path, descending: bool) -> None:
-    """Where the driver's placement is not known, the peak of reserved bytes is still within 2 %."""
-    rows = rows_of(history)
-    expandable = not any(row["event"] == "segment_alloc" for row in rows)
-    if expandable and descending:
+@pytest.mark.parametrize("path", STEPS, ids=lambda path: path.name.split(".csv")[0].removeprefix("NiuHuangxiaozi_"))
+def test_the_assumed_placement_is_near(path: Path, descending: bool) -> None:
+    """The peak of reserved bytes is within 2 %."""
+    history = histories_of(path)[0]
+    if history.segments == EXPANDABLE and descending:
         return
-    allocator = CachingAllocator(expandable, descending=descending, torch_version=RECORDED)
-    idents: dict[str, int] = {}
-    for number, row in enumerate(rows):
-        if row["event"] == "alloc":
-            idents[row["address"]] = number
-            allocator.allocate(number, int(row["size"]))
-        elif row["event"] == "free_completed":
-            allocator.free(idents.pop(row["address"]))
-    recorded = max(int(row["recorded_reserved"]) for row in rows)
+    allocator = CachingAllocator(
+        history.segments == EXPANDABLE, descending=descending, torch_version=history.torch_version
+    )
+    idents: dict[int, int] = {}
+    for number, event in enumerate(history.events):
+        if event.action == ALLOC:
+            idents[event.address] = number
+            allocator.allocate(number, event.size)
+        elif event.action == FREE:
+            allocator.free(idents.pop(event.address))
+    recorded = max(event.reserved for event in history.events)
     assert allocator.peak_reserved_bytes == pytest.approx(recorded, rel=0.02)
