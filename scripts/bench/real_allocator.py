@@ -14,6 +14,7 @@ import ctypes
 import gc
 import itertools
 import json
+import math
 import os
 import statistics
 import subprocess
@@ -34,7 +35,7 @@ from trace_cases import GAN, GPT, Case, gan_stage_case, gpt_case, option_case, s
 sys.path.insert(0, str(ROOT))
 
 from tests.small_library_networks import SMALL_LIBRARY, scale_of
-from trainauto.core.files import write_json_atomically
+from trainauto.core.files import write_json_atomically, write_text_atomically
 from trainauto.core.plan import Plan
 from trainauto.core.units import MIB
 from trainauto.memory.cuda_allocator.allocator import CachingAllocator, SimulatedOutOfMemoryError, replay
@@ -48,6 +49,20 @@ FORMATS = {"fp32": torch.float32, "bf16": torch.bfloat16}
 STEPS = 3
 SHARES = (0.94, 0.98, 1.0, 1.02, 1.06)
 """Of the least that is predicted to suffice, memory that the card is left with."""
+FITS, FAILS = "said to fit, ran out of memory", "said to run out of memory, fitted"
+HEAD = """# Predicted memory beside PyTorch's real allocator
+
+`python scripts/simulated_card.py run --card "RTX 4090 24GB" -- python scripts/bench/real_allocator.py`, torch {torch}:
+no GPU was there. PyTorch's own allocator and its operators' own allocations ran on a simulated card
+([what that proves](../simulated_card.md)); cuDNN's workspaces are 0 on both sides.
+
+Each row is a network under one plan (batch x crop; the GPT: rows x 16 tokens). Its third step's peaks are compared
+with what a trace said before. "Small" networks have arguments of a test's size, others are as published.
+"""
+TABLE = (
+    "| network | plan | reserved, the most of the four | fp32, native: live / reserved | fp32, expandable | bf16, "
+    "native | bf16, expandable |\n|---|---|---:|---:|---:|---:|---:|"
+)
 OWN_SMALL = {
     "compact": {"num_feat": 16, "num_conv": 2},
     "rrdbnet": {"num_feat": 16, "num_block": 2, "num_grow_ch": 8},
@@ -164,7 +179,7 @@ def child(name: str, number_format: str, segments: str) -> None:
         try:
             row = row_of(case, FORMATS[number_format], segments == "expandable")
         except Exception as error:
-            row = {"left_out": f"{type(error).__name__}: {str(error).splitlines()[0][:160]}"}
+            row = {"left_out": str(error).replace(f"{folder}/", "").splitlines()[0][:160]}
     print(json.dumps(row))
 
 
@@ -201,8 +216,7 @@ def main() -> int:
         rows.append({"network": key[0], "format": key[1], "segments": key[2], **found})
         print(line_of(rows[-1]), flush=True)
         write_json_atomically(arguments.results, {"torch": torch.__version__, "rows": rows})
-    text = page_of(rows)
-    print(text)
+    write_text_atomically(arguments.results.with_suffix(".md"), page_of(rows, torch.__version__))
     return 0
 
 
@@ -212,33 +226,63 @@ def line_of(row: Mapping[str, Any]) -> str:
     if "left_out" in row:
         return f"{head} {row['left_out']}"
     live, reserved = row["predicted_live"] / row["live"], row["predicted_reserved"] / row["reserved"]
-    wrong = [f"{verdict(limit)}@{limit['bytes'] / MIB:.0f}" for limit in row["limits"] if verdict(limit)]
-    return f"{head} live {live:.5f} reserved {reserved:.4f} of {row['reserved'] / MIB:.0f} MiB {' '.join(wrong)}"
+    wrong = [f"{limit['bytes'] / MIB:.0f} MiB: {verdict(limit)}" for limit in row["limits"] if verdict(limit)]
+    return f"{head} live {live:.5f} reserved {reserved:.4f} of {row['reserved'] / MIB:.0f} MiB {'; '.join(wrong)}"
 
 
 def verdict(limit: Mapping[str, Any]) -> str:
     """Say where a prediction under a limit was wrong; empty where it was right."""
     fits = not limit["real"]["out_of_memory"]
     if limit["fits"] != fits:
-        return "wrongly-fits" if limit["fits"] else "wrongly-fails"
+        return FITS if limit["fits"] else FAILS
     return ""
 
 
-def page_of(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Return the summary."""
+def page_of(rows: Sequence[Mapping[str, Any]], torch_version: str) -> str:
+    """Return the page in Markdown."""
     whole = [row for row in rows if "left_out" not in row]
     live = [abs(row["predicted_live"] / row["live"] - 1) for row in whole]
     reserved = sorted(abs(row["predicted_reserved"] / row["reserved"] - 1) for row in whole)
-    limits = [limit for row in whole for limit in row["limits"]]
-    verdicts = [verdict(limit) for limit in limits]
-    if not whole:
-        return "no row"
-    return (
-        f"{len(whole)} rows, {len(rows) - len(whole)} left out; live: worst {max(live):.3%}, median "
-        f"{statistics.median(live):.4%}; reserved: 9 of 10 within {reserved[int(0.9 * len(reserved)) - 1]:.2%}, worst "
-        f"{reserved[-1]:.2%}; limits: {len(limits)}, wrongly fits {verdicts.count('wrongly-fits')}, wrongly fails "
-        f"{verdicts.count('wrongly-fails')}"
+    limits = [(row, limit) for row in whole for limit in row["limits"]]
+    verdicts = [verdict(limit) for _, limit in limits]
+    near = reserved[math.ceil(0.9 * len(reserved)) - 1]
+    networks = {row["network"]: [each for each in whole if each["network"] == row["network"]] for row in whole}
+    wrong = [
+        f"- {row['network']}, {row['format']}, {row['segments']}: {limit['bytes'] / MIB:.0f} MiB, {verdict(limit)}"
+        for row, limit in limits
+        if verdict(limit)
+    ]
+    left_out = sorted({f"- {row['network']}: {row['left_out']}" for row in rows if "left_out" in row})
+    summary = [
+        f"- {len(whole)} rows of {len(networks)} networks. Live bytes: median error {statistics.median(live):.4%}, "
+        f"worst {max(live):.3%}. Reserved bytes: nine of ten within {near:.2%}, worst {reserved[-1]:.2%}.",
+        f"- {len(limits)} limits, from {SHARES[0]:.0%} to {SHARES[-1]:.0%} of the least that is predicted to suffice: "
+        f"{verdicts.count(FITS)} that were said to fit and did not, {verdicts.count(FAILS)} that were said not to fit "
+        "and did.",
+    ]
+    return "\n".join(
+        [
+            HEAD.format(torch=torch_version),
+            *summary,
+            "",
+            TABLE,
+            *(_network_row(name, found) for name, found in networks.items()),
+            *(["", "Limits that were predicted wrongly:", "", *wrong] if wrong else []),
+            *(["", "Left out:", "", *left_out] if left_out else []),
+            "",
+        ]
     )
+
+
+def _network_row(name: str, rows: Sequence[Mapping[str, Any]]) -> str:
+    """Return a network's row: predicted over real, of each format and kind of segments."""
+    found = {(row["format"], row["segments"]): row for row in rows}
+    cells = [
+        f"{row['predicted_live'] / row['live']:.5f} / {row['predicted_reserved'] / row['reserved']:.4f}" if row else "-"
+        for row in (found.get(key) for key in itertools.product(FORMATS, SEGMENTS))
+    ]
+    plan, largest = rows[0]["plan"], max(row["reserved"] for row in rows) / MIB
+    return f"| {name} | {plan['batch_size']}x{plan['lq_size']} | {largest:.0f} MiB | {' | '.join(cells)} |"
 
 
 if __name__ == "__main__":

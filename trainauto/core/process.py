@@ -31,7 +31,7 @@ UNKNOWN_SETTINGS = (
 )
 """Settings of torch's caching allocator that its simulation (``memory/cuda_allocator/``) does not follow."""
 
-CHECKED_TORCH = ((2, 11), (2, 13))
+CHECKED_TORCH = ((2, 11), (2, 14))
 """Oldest and newest torch that what traces and the simulated allocator take for granted was checked with: where torch
 writes in place, autocast's lists, the workspaces of cuBLAS, the allocator's constants, DDP's buckets."""
 

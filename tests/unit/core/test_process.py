@@ -9,7 +9,7 @@ import pytest
 from trainauto.core.process import unknown_to_predictions, unknown_torch, without_garbage_collection
 
 
-@pytest.mark.parametrize("version", ["2.11.0", "2.12.1+cu128", "2.13.0+cpu", "2.13.1.post2"])
+@pytest.mark.parametrize("version", ["2.11.0", "2.12.1+cu128", "2.13.0+cpu", "2.14.1.post2"])
 def test_these_were_checked(version: str) -> None:
     assert unknown_torch(version) == ""
 
@@ -17,7 +17,7 @@ def test_these_were_checked(version: str) -> None:
 @pytest.mark.parametrize("version", ["2.9.1", "2.10.0+cu128", "2.14.0.dev20270101", "2.14.0", "3.0.0", "unknown"])
 def test_others_were_not(version: str) -> None:
     assert unknown_torch(version) == (
-        f"predictions were checked with torch 2.11 to 2.13, not with {version}: it may allocate otherwise"
+        f"predictions were checked with torch 2.11 to 2.14, not with {version}: it may allocate otherwise"
     )
 
 
