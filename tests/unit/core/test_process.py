@@ -14,7 +14,7 @@ def test_these_were_checked(version: str) -> None:
     assert unknown_torch(version) == ""
 
 
-@pytest.mark.parametrize("version", ["2.9.1", "2.10.0+cu128", "2.14.0.dev20270101", "2.14.0", "3.0.0", "unknown"])
+@pytest.mark.parametrize("version", ["2.9.1", "2.10.0+cu128", "2.15.0.dev20270101", "2.15.0", "3.0.0", "unknown"])
 def test_others_were_not(version: str) -> None:
     assert unknown_torch(version) == (
         f"predictions were checked with torch 2.11 to 2.14, not with {version}: it may allocate otherwise"
