@@ -132,6 +132,11 @@ def _fault_of_script(script: str, arguments: list[str]) -> str | None:
         return f"no file {script}"
     if script == "scripts/test.py":
         return None if all((ROOT / word).exists() for word in arguments if "/" in word) else "no such tests"
+    if "--" in arguments:  # another command follows
+        end = arguments.index("--")
+        arguments, inner = arguments[:end], arguments[end + 1 :]
+        if inner != ["COMMAND"] and (fault := fault_of(shlex.join(inner))):
+            return fault
     source = _source(ROOT / script)
     flags = [word.partition("=")[0] for word in arguments if word.startswith("--")]
     unknown = [flag for flag in flags if f'"{flag}"' not in source]

@@ -78,6 +78,7 @@ ELSEWHERE = (
     (r"^torchrun --nnodes|^export ", "test_two_nodes.py::test_a_lost_machine_leaves_no_gap", "two machines"),
     (r"^torchrun --nproc", "test_ranks.py::test_several_ranks_train_as_one_does", "ranks"),
     (r"tensorboard\.main", "test_first_use_tensorboard.py::test_each_run_is_shown_once", "a server"),
+    (r"simulated_card\.py run", "test_simulated_card.py::test_the_quick_start_fills_the_card", "a CUDA build of torch"),
     (r"quickstart\.py", "scripts/test_quickstart.py::test_a_run_ends_with_its_place", "minutes"),
     (r"build_docs\.py", "scripts/test_build_docs.py::site", "another process"),
     (r"scripts/test\.py", "scripts/test_all_checks.py::test_", "this suite"),
