@@ -27,8 +27,8 @@ PREFIXES = "cuda[A-Z] __cuda[A-Z] cu[A-Z] cublas cudnn cusparse cusolver cufft c
 TAKEN = re.compile("|".join(PREFIXES.split()))
 """Matches the names of functions of NVIDIA's libraries."""
 NVIDIA = re.compile(r"lib(cu|nv)[\w]*\.so\.\d+$|libnccl\.so\.\d+$")
-OPENED = ("libcuda.so.1", "libnvidia-ml.so.1")
-"""Libraries that programs open by name."""
+OPENED = re.compile(r"libcuda\.so\.1|libnvidia-ml\.so\.1|libnvrtc\.so\.\d+")
+"""Libraries that programs open by name, and look functions up in."""
 STUB = '__attribute__((visibility("default"))) int {0}(void) {{ simulated_card_note("{0}"); return 0; }}'
 
 
@@ -162,9 +162,10 @@ def make_library(site: Path, cache: Path) -> Path:
         stubs = write_stubs(folder, objects, site)
         run_logged(["gcc", "-O1", "-fPIC", "-fno-builtin", "-c", str(stubs), "-o", _object(folder, stubs)])
         made = [*objects, _object(folder, stubs)]
-        for name in OPENED:
-            (folder / name).symlink_to(library.name)
-        for name in nvidia_names(site):
+        for name in {*nvidia_names(site), "libcuda.so.1", "libnvidia-ml.so.1"}:
+            if OPENED.fullmatch(name):
+                (folder / name).symlink_to(library.name)
+                continue
             run_logged(["gcc", "-shared", f"-Wl,-soname,{name}", "-o", str(folder / name), "-x", "c", os.devnull])
         unfinished = library.with_suffix(".new")
         name = f"-Wl,-soname,{library.name}"
@@ -212,7 +213,7 @@ def nvidia_names(site: Path) -> list[str]:
         listed = subprocess.run(["objdump", "-p", binary], capture_output=True, text=True, check=True).stdout
         needed.update(re.findall(r"^\s*NEEDED\s+(\S+)$", listed, re.MULTILINE))
     installed = {file.name for file in site.glob("nvidia/**/*.so.*")}
-    return sorted(name for name in needed - installed - {*OPENED} if NVIDIA.match(name))
+    return sorted(name for name in needed - installed if NVIDIA.match(name))
 
 
 def _symbols(command: Sequence[str], kind: str) -> Iterable[str]:

@@ -135,7 +135,7 @@ def _fault_of_script(script: str, arguments: list[str]) -> str | None:
     if "--" in arguments:  # another command follows
         end = arguments.index("--")
         arguments, inner = arguments[:end], arguments[end + 1 :]
-        if inner != ["COMMAND"] and (fault := fault_of(shlex.join(inner))):
+        if fault := fault_of(shlex.join(inner)):
             return fault
     source = _source(ROOT / script)
     flags = [word.partition("=")[0] for word in arguments if word.startswith("--")]
