@@ -76,7 +76,7 @@ def test_a_budget_that_nothing_fits_into_says_what_to_do(
     printed = capsys.readouterr()
     # What fails first, forward or the optimizer's step, is a matter of what the process held before.
     assert "does not fit" in printed.err or "ran out of memory in its step" in printed.err
-    assert "ake a smaller network" in printed.err
+    assert "a smaller network" in printed.err
     assert "can be trained" not in printed.out
     assert not list((here / "temporary").iterdir())
 

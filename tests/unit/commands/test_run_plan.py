@@ -107,7 +107,7 @@ def test_the_tables_say_what_their_columns_mean(tmp_path: Path) -> None:
     )
     text = table(replace(found, trials=DeviceBenchmark("CPU (1 core, 1 thread)", 64 * MIB, tried)))
     lines = text.splitlines()
-    assert max(map(len, lines)) <= 80, text
+    assert max(len(line) for line in lines if str(tmp_path) not in line) <= 80, text  # a path is never broken
     words = " ".join(text.split())
     for heading in ("lq_size", "expected", "99 % bound", "target", "predicted, measured", "off by", "s a step"):
         assert f"{heading}: " in words
