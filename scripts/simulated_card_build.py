@@ -88,7 +88,10 @@ def build(python: Path, torch: str = TORCH, *, full: bool = False) -> Build:
     where = "import sys, sysconfig; print('py%d.%d' % sys.version_info[:2], sysconfig.get_path('purelib'))"
     version, beside = subprocess.run([python, "-c", where], capture_output=True, text=True, check=True).stdout.split()
     folder = cache_folder() / f"torch-{torch}-{'full' if full else 'thin'}-{version}"
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise NotHereError(f"{error}.\n  What to try: name another folder in {CACHE}.") from None
     with locked(folder.parent / f"{folder.name}.lock", "another process that builds the simulated card") as lock_fd:
         if not (folder / "ready").exists():
             make_environment(python, folder, torch, full=full, lock_fd=lock_fd)
