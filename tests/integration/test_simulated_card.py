@@ -44,6 +44,12 @@ def test_older_releases_take_equal_blocks_by_other_rules(version: str, expandabl
     assert found["retries"] > 50
 
 
+@pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=in_acceptance) for seed in (2, 3, 4))])
+def test_kernels_take_beside_their_results_what_traces_say(seed: int) -> None:
+    output = on_card("python", PROGRAMS / "kernel_buffers.py", str(seed), "150", card="RTX 4090 24GB")
+    assert len(last_json(output)) >= 7
+
+
 def test_the_quick_start_fills_the_card_and_takes_what_was_predicted(tmp_path: Path) -> None:
     largest = "training_automations:DynamicBatchSizeOptimizer:max_batch_size=8"
     changes = ["train:total_iter=60", largest, f"path:experiments_root={tmp_path}", "logger:use_tb_logger=false"]

@@ -20,6 +20,7 @@ from trainauto.forecast.traced_code import CodeTracer
 from trainauto.forecast.traced_run import FakeRun
 from trainauto.memory.tracing.cuda_in_thread import as_on_cuda
 from trainauto.memory.tracing.profiler_events import profiled
+from trainauto.memory.tracing.storage_tracker import LiveStorages
 from trainauto.memory.tracing.trace import TraceError
 from trainauto.memory.tracing.workspaces import card_libraries
 from trainauto.tasks.sr.archs import ARCHS
@@ -79,8 +80,10 @@ def test_a_live_module_stays_as_it_is_and_is_planned_for_a_card() -> None:
     assert small.most_bytes <= 2**29
 
 
-def test_the_peak_is_that_of_a_real_step() -> None:
-    """In float32, where the CPU keeps what a card keeps; a card's libraries hold their workspaces besides."""
+def test_the_peak_is_that_of_a_real_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In float32, where the CPU keeps what a card keeps; workspaces and buffers of a card's kernels come on top."""
+    with_buffers = peak(optimizer=torch.optim.SGD)
+    monkeypatch.setattr(LiveStorages, "_pass_buffers", lambda *_: None)
     model = Reader()
     sgd = torch.optim.SGD(model.parameters(), lr=0.1, foreach=True)
 
@@ -98,7 +101,9 @@ def test_the_peak_is_that_of_a_real_step() -> None:
         top = max(top, live)
     real = top + sum(tensor.nbytes for tensor in (*model.parameters(), *model.buffers()))
     workspaces = 2 * card_libraries().cublas_bytes
-    assert peak(optimizer=torch.optim.SGD) - workspaces == pytest.approx(real, rel=2e-3)
+    without = peak(optimizer=torch.optim.SGD)
+    assert without - workspaces == pytest.approx(real, rel=2e-3)
+    assert with_buffers > without  # of attention, above all
 
 
 def test_one_that_is_made_takes_what_a_live_one_does_and_no_memory() -> None:
@@ -275,7 +280,8 @@ def test_what_is_chosen_was_traced_itself() -> None:
     assert none.plan is None
     assert "may have to reserve" in none.reason
     expected = answer.forecast.live.bytes(card.plan.batch_size, card.plan.size)
-    assert expected == pytest.approx(traced.peak_bytes, rel=1e-3)
+    assert expected == pytest.approx(traced.peak_bytes, rel=1e-2)  # attention's workspaces are tiles of 64 rows
+    assert expected > 0.999 * traced.peak_bytes
 
 
 def test_the_call_says_what_it_takes() -> None:

@@ -6,6 +6,7 @@ at once. All three are mended for as long as a world is open.
 """
 
 import copy
+import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -38,7 +39,7 @@ def fake_world(mode: FakeTensorMode | None = None) -> Iterator[FakeTensorMode]:
         mode: that of a world to go back to; tensors know theirs and work in no other.
     """
     mode = mode or FakeTensorMode(allow_non_fake_inputs=True)
-    with TURN, _convertible_modules(), _copyable_tensors(), _grouped_tensors(), mode:
+    with TURN, _convertible_modules(), _copyable_tensors(), _grouped_tensors(), _failures_only_raised(), mode:
         yield mode
 
 
@@ -146,6 +147,18 @@ def _grouped_tensors() -> Iterator[None]:
     finally:
         for types in lists:
             types.remove(FakeTensor)
+
+
+@contextmanager
+def _failures_only_raised() -> Iterator[None]:
+    """Keep torch from logging the traceback of an operator that refuses its shapes; it raises, too."""
+    logger = logging.getLogger("torch._subclasses.fake_tensor")
+    level = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
 
 
 def group_as_cuda(applies: Callable[[], bool] = lambda: True) -> Callable[[], None]:

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import torch
 
 from trainauto.memory.tracing.in_place import WRITES
+from trainauto.memory.tracing.kernel_buffers import BUFFERS, Buffers
 from trainauto.memory.tracing.multiplications import COUNTS, Count
 from trainauto.memory.tracing.result_storages import SETTLES, Settle
 from trainauto.memory.tracing.workspaces import SCRATCH, Scratch
@@ -60,7 +61,8 @@ class Operator(NamedTuple):
         multiplies: on CUDA it is cuBLAS that computes it.
         hides_memory: its kernel is known to take memory that no trace knows, or nothing is known of it.
         gives_last_first: on CUDA it allocates what it gives from the last to the first.
-        scratch: says what its kernel takes on CUDA while it runs.
+        scratch: says what its kernel takes on CUDA before it allocates what it gives, until it ends.
+        buffers: says what its kernel takes on CUDA after that, until it ends.
         settle: gives the storages of what it gives their bytes, where shapes do not tell them.
         convolves: on a CPU it works on copies of what it is given, in another order (oneDNN's blocks of channels).
         multiplications: counts them.
@@ -80,6 +82,7 @@ class Operator(NamedTuple):
     hides_memory: bool = False
     gives_last_first: bool = False
     scratch: Scratch | None = None
+    buffers: Buffers | None = None
     settle: Settle | None = None
     convolves: bool = False
     multiplications: Count | None = None
@@ -123,6 +126,7 @@ def _facts_of(func: Any) -> Operator:
         hides_memory=bool(_HIDES_MEMORY.match(schema.name)),
         gives_last_first=schema.name in _LAST_FIRST,
         scratch=SCRATCH.get(schema.name),
+        buffers=BUFFERS.get(schema.name),
         settle=SETTLES.get(schema.name),
         multiplications=COUNTS.get(schema.name),
         convolves=func in (_aten.convolution.default, _aten.convolution_backward.default),

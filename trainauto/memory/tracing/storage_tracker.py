@@ -156,6 +156,8 @@ class LiveStorages(AnsweredReads):  # type: ignore[no-untyped-call]
         self._see_all(reversed(out) if operator.gives_last_first else (out,), is_output=True)
         if scratch is not None:
             self.log.events.append(AllocationEvent(scratch, 0))
+        if operator.buffers is not None and self._libraries is not None:
+            self._pass_buffers(operator.buffers(args, self._libraries.processors))
         if operator.multiplications is not None:
             self.log.multiplications += operator.multiplications(args, out)
         if operator.multiplies:
@@ -182,6 +184,12 @@ class LiveStorages(AnsweredReads):  # type: ignore[no-untyped-call]
         self._idents += 1
         self.log.events.append(AllocationEvent(self._idents, size_bytes))
         return self._idents
+
+    def _pass_buffers(self, sizes: Sequence[int]) -> None:
+        """Note what a kernel of CUDA takes behind its results and gives back."""
+        buffers = [AllocationEvent(self._idents + number, size) for number, size in enumerate(sizes, 1)]
+        self._idents += len(buffers)
+        self.log.events += [*buffers, *(AllocationEvent(ident, 0) for ident, _ in reversed(buffers))]
 
     def _take_workspace(self, in_backward: bool, size_bytes: int) -> None:
         if in_backward not in self._workspaces:

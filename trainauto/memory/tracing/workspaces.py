@@ -12,6 +12,8 @@ from torch import Tensor
 from torch._prims_common import suggest_memory_format
 
 from trainauto.core.units import KIB
+from trainauto.memory.tracing.kernel_buffers import HALF
+from trainauto.memory.tracing.reductions import LARGE_CARD, Processors
 
 CUBLAS_CONFIG = "CUBLAS_WORKSPACE_CONFIG"
 """Where people set the workspaces of cuBLAS: pairs of KiB and count, like ``:4096:2:16:8``."""
@@ -55,31 +57,40 @@ class Libraries:
         cublas_bytes: one workspace of cuBLAS. The first product of the thread that runs forward takes one, the first of
             backward's another, and both are kept (``getCurrentCUDABlasHandle``, ATen/cuda/CublasHandlePool.cpp).
         benchmark: cuDNN takes the fastest kernel for a convolution, whatever memory it works in.
+        processors: the card's, among which kernels divide sums.
     """
 
     cublas_bytes: int
     benchmark: bool = False
+    processors: Processors = LARGE_CARD
 
 
 def card_libraries() -> Libraries:
     """Return what the libraries of the card that is there do, or of one before Hopper where there is none."""
-    return Libraries(cublas_workspace_bytes(), torch.backends.cudnn.benchmark)
+    processors = LARGE_CARD
+    if torch.cuda.is_available():  # pragma: no cuda
+        card = torch.cuda.get_device_properties(torch.cuda.current_device())
+        processors = Processors(card.multi_processor_count, card.max_threads_per_multi_processor)
+    return Libraries(cublas_workspace_bytes(), torch.backends.cudnn.benchmark, processors)
 
 
 Scratch = Callable[[Sequence[Any], Libraries], int]
 """Bytes that a kernel takes while it runs, by the arguments of its operator."""
 
 
-def _copy_of_strided(args: Sequence[Any], _libraries: Libraries) -> int:
-    source: Tensor = args[0]
-    return 0 if source.is_contiguous() else source.numel() * source.element_size()
+def _copies_of_strided(number: int) -> Scratch:
+    """Return what a kernel copies that wants so many of its first arguments contiguous."""
+    return lambda args, _libraries: sum(_bytes(source) for source in args[:number] if not source.is_contiguous())
+
+
+def _bytes(tensor: Tensor) -> int:
+    return tensor.numel() * tensor.element_size()
 
 
 def _roll(args: Sequence[Any], _libraries: Libraries) -> int:
     source, shifts = args[:2]
     several = isinstance(shifts, list | tuple) and len(shifts) > 1  # one dimension after another
-    rolled_bytes: int = source.numel() * source.element_size() if several else 0
-    return rolled_bytes
+    return _bytes(source) if several or not source.is_contiguous() else 0
 
 
 def _convolution(args: Sequence[Any], libraries: Libraries) -> int:
@@ -164,14 +175,27 @@ def _softmax_backward(args: Sequence[Any], _libraries: Libraries) -> int:
     return product_bytes
 
 
+def _attention_backward(args: Sequence[Any], _libraries: Libraries) -> int:
+    """Return the copies that put rows before heads: of the gradient, in flash attention of the result too.
+
+    Flash attention lays its result out as the queries are, memory-efficient attention rows first.
+    """
+    gradient, query = args[:2]
+    laid_out = [gradient, *([torch.empty_like(query, device="meta")] if query.dtype in HALF else [])]
+    return sum(not tensor.transpose(1, 2).is_contiguous() for tensor in laid_out) * _bytes(query)
+
+
 def _embedding(args: Sequence[Any], _libraries: Libraries) -> int:
-    return _copy_of_strided(args[1:], _libraries)
+    indices = args[1]
+    return 0 if indices.is_contiguous() else _bytes(indices)
 
 
 _PADS = [f"aten::reflection_pad{sides}d{end}" for sides in (1, 2, 3) for end in ("", "_backward")]
 
 SCRATCH: Mapping[str, Scratch] = {
-    **dict.fromkeys(_PADS, _copy_of_strided),  # ATen/native/cuda/ReflectionPad.cu
+    **dict.fromkeys(_PADS, _copies_of_strided(1)),  # ATen/native/cuda/ReflectionPad.cu
+    "aten::native_layer_norm": _copies_of_strided(1),  # ATen/native/cuda/layer_norm_kernel.cu
+    "aten::native_layer_norm_backward": _copies_of_strided(2),
     "aten::roll": _roll,  # ATen/native/TensorTransformations.h
     "aten::embedding": _embedding,  # ATen/native/Embedding.cpp: index_select of flattened indices
     # ATen/native/Loss.cpp
@@ -181,6 +205,14 @@ SCRATCH: Mapping[str, Scratch] = {
     "aten::binary_cross_entropy_with_logits": _elements(2, 4),
     "aten::soft_margin_loss_backward": _soft_margin_backward,
     "aten::_softmax_backward_data": _softmax_backward,  # ATen/native/cuda/SoftMax.cu
+    **dict.fromkeys(
+        (
+            "aten::_scaled_dot_product_flash_attention_for_cpu_backward",
+            "aten::_scaled_dot_product_flash_attention_backward",
+            "aten::_scaled_dot_product_efficient_attention_backward",
+        ),
+        _attention_backward,  # ATen/native/transformers/cuda/attention_backward.cu
+    ),
     "aten::convolution": _convolution,
     "aten::convolution_backward": _convolution_backward,
 }

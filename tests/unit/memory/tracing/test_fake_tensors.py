@@ -1,6 +1,7 @@
 """Real modules in a world of fake tensors, and operators whose outcome is known from an earlier call."""
 
 import copy
+import logging
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -13,7 +14,7 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.optim import optimizer
 
 from trainauto.memory.tracing import op_cache
-from trainauto.memory.tracing.fake_tensors import as_fake, fake_world
+from trainauto.memory.tracing.fake_tensors import as_fake, fake_world, warm_up
 from trainauto.memory.tracing.host_reads import AnsweredReads
 
 
@@ -29,6 +30,7 @@ class Tied(nn.Module):
 
 def test_a_world_leaves_the_names_of_torch_alone() -> None:
     """``torch.device`` looks them up once, in the first call within one: others would be left out for good."""
+    warm_up()  # modules of torch are names in it, once they are loaded
     before = vars(torch).copy()
     with fake_world(), torch.device("meta"):
         assert vars(torch) == before
@@ -181,3 +183,14 @@ def test_a_second_thread_waits_for_its_turn() -> None:
         thread.join(60)
     assert order == ["first", "second"]
     assert (nn.Module._apply, hasattr(FakeTensor, "__deepcopy__")) == before
+
+
+def test_an_operator_that_refuses_its_shapes_is_not_logged_besides(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logging.getLogger("torch._subclasses.fake_tensor"), "handlers", [caplog.handler])
+    for world, lines in ((FakeTensorMode(), 1), (fake_world(), 0)):
+        caplog.clear()
+        with world, pytest.raises(RuntimeError, match="too small"):
+            F.avg_pool2d(torch.empty(1, 1, 2, 2), 5)
+        assert len(caplog.records) == lines

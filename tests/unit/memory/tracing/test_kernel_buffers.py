@@ -1,0 +1,86 @@
+"""What kernels of CUDA take behind their results, as PyTorch's allocator counted it on a simulated RTX 4090."""
+
+from collections.abc import Sequence
+
+import pytest
+import torch
+from torch import Tensor
+
+from trainauto.memory.tracing.kernel_buffers import BUFFERS
+from trainauto.memory.tracing.reductions import LARGE_CARD, Processors, reduction_buffers
+from trainauto.memory.tracing.trace import trace
+from trainauto.memory.tracing.workspaces import Libraries
+
+
+def empty(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
+    return torch.empty(shape, dtype=dtype, device="meta")
+
+
+@pytest.mark.parametrize(
+    ("source", "dims", "expected"),
+    [
+        (empty(8192, 192), (0,), [12582912, 8]),
+        (empty(8192, 768, dtype=torch.bfloat16), (0,), [50331648, 24]),
+        (empty(4096, 100), (0,), [819200, 8]),
+        (empty(4, 64, 128, 128), (0, 2, 3), []),  # one block a channel is enough
+        (empty(4, 64, 128, 128).to(memory_format=torch.channels_last), (0, 2, 3), [8388608, 4]),
+        (empty(2**20), (), [512, 4]),  # to a single number
+        (empty(8, 2**18), (1,), [1024, 32]),
+        (empty(32, 16, 192), (0, 1), []),
+        (empty(65536, 3), (0,), [384, 8]),
+        (empty(0, 3), (0,), []),
+    ],
+)
+def test_blocks_that_share_a_sum_leave_their_parts_in_a_buffer(
+    source: Tensor, dims: Sequence[int], expected: list[int]
+) -> None:
+    assert reduction_buffers(source, dims, LARGE_CARD) == expected
+
+
+def test_maxima_of_half_precision_stay_in_it() -> None:
+    columns = empty(1000, 1000, dtype=torch.float16).t()
+    assert BUFFERS["aten::amax"]((columns, [1, 0]), LARGE_CARD) == [246, 4]
+    assert BUFFERS["aten::sum"]((columns, [1, 0]), LARGE_CARD) == [492, 4]
+
+
+def test_a_card_of_fewer_processors_shares_less() -> None:
+    small, large = (reduction_buffers(empty(8192, 768), (0,), Processors(number, 1536))[0] for number in (6, 128))
+    assert small < large
+
+
+LONG = empty(2, 2, 1024, 128, dtype=torch.bfloat16)
+SAVED = [empty(300_000, 192)] * 2
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "expected"),
+    [
+        ("_scaled_dot_product_flash_attention_for_cpu", (LONG, LONG), [65536, 8388608]),
+        ("_scaled_dot_product_flash_attention_for_cpu", (LONG.float(), LONG.float()), []),
+        ("_scaled_dot_product_flash_attention_for_cpu_backward", (LONG, LONG), [16384, 2097152]),
+        ("_scaled_dot_product_flash_attention_for_cpu_backward", (LONG.float(),) * 2, [2097152, 16384, 16384]),
+        ("native_layer_norm_backward", (*SAVED, [192], *[None] * 4, [True] * 3), [4194048, 4194048, 8454144, 8]),
+        ("native_layer_norm_backward", (*SAVED, [192], *[None] * 4, [True, False, False]), []),
+        ("native_layer_norm_backward", (*[empty(512, 192)] * 2, [192], *[None] * 4, [True] * 3), []),
+        ("embedding_dense_backward", (empty(512, 96), empty(512), 1000), []),
+        ("embedding_dense_backward", (empty(8192, 96), empty(8192), 1000), [65536] * 3 + [8000, 8000, 14552, 698496]),
+        ("index_put", (empty(225, 6), [empty(4096)], empty(4096, 6), True), [32768] * 4),
+        ("_index_put_impl_", (empty(3969, 2), [empty(4096)], empty(4096, 2), True), [32768] * 4 + [65536]),
+        ("index_put", (empty(225, 6), [empty(4096)], empty(4096, 6)), []),
+    ],
+)
+def test_other_kernels_take_what_the_allocator_counted(
+    name: str, arguments: Sequence[object], expected: list[int]
+) -> None:
+    assert list(BUFFERS[f"aten::{name}"](arguments, LARGE_CARD)) == expected
+
+
+def test_a_trace_for_a_card_has_them_behind_the_result() -> None:
+    images = torch.zeros(4, 64, 128, 128).to(memory_format=torch.channels_last)
+
+    def sizes(libraries: Libraries | None) -> list[int]:
+        events = trace(lambda: images.sum((0, 2, 3)), steps=1, held=[], libraries=libraries).events
+        return [event.size_bytes for event in events]
+
+    assert sizes(None) == [256, 0]
+    assert sizes(Libraries(0)) == [256, 8388608, 4, 0, 0, 0]
