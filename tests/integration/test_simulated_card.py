@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
 from tests.integration.simulated_card import PROGRAMS, ROOT, in_acceptance, on_card, simulated_card
 
@@ -106,3 +107,61 @@ def test_without_a_compiler_one_block_says_what_to_install(tmp_path: Path) -> No
         "simulated card: the card is compiled, and g++ and nm is not here.",
         "  What to try: apt install g++ (Debian, Ubuntu), dnf install gcc-c++ (Fedora), then run again.",
     ]
+
+
+CASCADE = [
+    *("optimizer g", "optimizer d", "net_g forward", "net_g backward", "net_d forward", "net_d backward", "validation")
+]
+
+
+@in_acceptance
+def test_memory_runs_out_in_every_pass_of_a_run_with_a_discriminator(tmp_path: Path) -> None:
+    """The card is full once at each place; checkpoints are written while it is full."""
+    quick = ["train:total_iter=60", "logger:use_tb_logger=false", f"path:experiments_root={tmp_path}"]
+    on_card("python", ROOT / "train.py", "-opt", ROOT / "options/train/quickstart.yml", "--force_yml", *quick)
+    weights = tmp_path / "quickstart/current/checkpoints/step_00000060/net_g_ema.safetensors"
+    changes = ["train:total_iter=30", "val:val_freq=20", f"path:experiments_root={tmp_path}"]
+    start = f"path:pretrain_network_g={weights}"
+    options = ROOT / "options/train/gan_small.yml"
+    output = on_card("python", PROGRAMS / "memory_runs_out.py", options, *changes, start, card="T4 16GB")
+    assert last_json(output) == {"failed": CASCADE, "status": "completed", "step": 30}
+    said = output.replace("\n    ", " ")
+    assert said.count("no room for a step of Adam that takes all weights at once") == 2
+    assert "run again in 2 pieces of 32 px" in said
+    assert "continuing in tiles of" in said
+
+
+@in_acceptance
+def test_two_ranks_train_on_two_cards(tmp_path: Path) -> None:
+    largest = "training_automations:DynamicBatchSizeOptimizer:max_batch_size=8"
+    changes = ["train:total_iter=60", largest, f"path:experiments_root={tmp_path}", "logger:use_tb_logger=false"]
+    start = ["python", "-m", "torch.distributed.run", "--nproc-per-node", "2", PROGRAMS / "train_over_gloo.py"]
+    options = ["-opt", ROOT / "options/train/quickstart.yml", "--launcher", "pytorch", "--force_yml"]
+    output = on_card(*start, *options, *changes, count=2)
+    assert re.search(r"^trained +60 steps, 960 samples", output, re.MULTILINE)
+    assert re.search(r"^OOM +none$", output, re.MULTILINE)
+
+
+@in_acceptance
+def test_commands_around_a_run_work_on_a_card(tmp_path: Path) -> None:
+    options = ["-opt", ROOT / "options/train/quickstart.yml"]
+    changes = ["train:total_iter=60", "logger:use_tb_logger=false", f"path:experiments_root={tmp_path}"]
+    on_card("python", ROOT / "train.py", *options, "--force_yml", *changes)
+    run = tmp_path / "quickstart"
+    command = ("python", "-m", "trainauto")
+    assert "can be trained" in on_card(*command, "validate", *options)
+    planned = on_card(*command, "plan", *options, "--measure")
+    assert re.search(r"^ +48 px +64 +[\d.]+ MiB +[\d.]+ MiB", planned, re.MULTILINE)
+    assert "memory never ran out in training" in on_card(*command, "report", run)
+    Image.new("RGB", (60, 40)).save(tmp_path / "small.png")
+    on_card(*command, "upscale", run, tmp_path / "small.png", tmp_path / "large.png")
+    with Image.open(tmp_path / "large.png") as large:
+        assert large.size == (120, 80)
+
+
+@in_acceptance
+@pytest.mark.parametrize("example", ["digits_batchnorm", "gan", "gpt_tokens"])
+def test_loops_of_the_examples_fill_their_budget(example: str) -> None:
+    output = on_card("python", ROOT / f"examples/{example}.py")
+    assert re.search(r"^plan reached: ", output, re.MULTILINE)
+    assert re.search(r"^out of memory: 0 times$", output, re.MULTILINE)

@@ -235,7 +235,7 @@ def init_distributed(launcher: str) -> Iterator[Communicator]:
         yield SINGLE_PROCESS
         return
     backend = "gloo"
-    if torch.cuda.is_available():  # pragma: no cuda
+    if torch.cuda.is_available() and dist.is_nccl_available():  # pragma: no cuda  Windows has no NCCL
         backend = "cpu:gloo,cuda:nccl"
     rank, world_size, timeout = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]), timedelta(seconds=TIMEOUT_S)
     store = fresh_store(rank, world_size, timeout)
