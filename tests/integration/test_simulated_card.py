@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from PIL import Image
@@ -19,7 +20,7 @@ SMALL = {"card": "T4 16GB", "others": "15GiB"}
 """Memory runs out, and address space does not."""
 
 
-def last_json(output: str) -> dict[str, float]:
+def last_json(output: str) -> dict[str, Any]:
     found = [line for line in output.splitlines() if line.startswith("{")]
     return json.loads(found[-1])
 
@@ -51,11 +52,12 @@ def test_kernels_take_beside_their_results_what_traces_say(seed: int) -> None:
     assert len(last_json(output)) >= 7
 
 
-def test_the_quick_start_fills_the_card_and_takes_what_was_predicted(tmp_path: Path) -> None:
+@pytest.mark.parametrize("version", [None, pytest.param("2.11.0", marks=in_acceptance)])
+def test_the_quick_start_fills_the_card_and_takes_what_was_predicted(version: str | None, tmp_path: Path) -> None:
     largest = "training_automations:DynamicBatchSizeOptimizer:max_batch_size=8"
     changes = ["train:total_iter=60", largest, f"path:experiments_root={tmp_path}", "logger:use_tb_logger=false"]
     options = ROOT / "options/train/quickstart.yml"
-    output = on_card("python", ROOT / "train.py", "-opt", options, "--force_yml", *changes)
+    output = on_card("python", ROOT / "train.py", "-opt", options, "--force_yml", *changes, torch=version)
     assert "cuda:0 RTX 3060 (simulated) (12.0 GiB), fp32" in output
     assert re.search(r"^OOM +none$", output, re.MULTILINE)
     row = re.search(r"^ +(\d+)x(\d+) +60 +([\d.]+) MiB +([\d.]+) MiB", output, re.MULTILINE)
@@ -165,3 +167,13 @@ def test_loops_of_the_examples_fill_their_budget(example: str) -> None:
     output = on_card("python", ROOT / f"examples/{example}.py")
     assert re.search(r"^plan reached: ", output, re.MULTILINE)
     assert re.search(r"^out of memory: 0 times$", output, re.MULTILINE)
+
+
+@in_acceptance
+def test_functions_over_texts_and_batches_run_in_parts_that_fit() -> None:
+    found = last_json(on_card("python", PROGRAMS / "functions_on_a_card.py", card="T4 2GB"))
+    assert found["texts"] >= 2
+    assert found["parts"] == [2, 2, 2, 2]  # four do not fit in 1.7 GiB, two do
+    assert found["refused"] == "device: 'cuda:7' is not there; this machine has cuda:0 to cuda:0"
+    assert 2**30 < found["limit"] < 1.7 * 2**30
+    assert found["expandable"]
