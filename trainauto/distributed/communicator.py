@@ -8,6 +8,7 @@ group of the CPU, so that none of them waits for a GPU.
 
 import importlib
 import json
+import logging
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -23,6 +24,8 @@ from trainauto.core.errors import InputError, Problem, Saving, TrainautoError, h
 from trainauto.core.process import without_memory_limit
 from trainauto.distributed.bucketed_all_reduce import BucketedAllReduce
 from trainauto.distributed.rendezvous import fresh_store
+
+logger = logging.getLogger(__name__)
 
 OK, DOES_NOT_FIT, ABORT, LOST = 0, 1, 2, 3
 """How a rank's part of a pass ended: with gradients, in no pieces, or with an error that ends the run.
@@ -235,8 +238,11 @@ def init_distributed(launcher: str) -> Iterator[Communicator]:
         yield SINGLE_PROCESS
         return
     backend = "gloo"
-    if torch.cuda.is_available() and dist.is_nccl_available():  # pragma: no cuda  Windows has no NCCL
-        backend = "cpu:gloo,cuda:nccl"
+    if torch.cuda.is_available():  # pragma: no cuda
+        if dist.is_nccl_available():
+            backend = "cpu:gloo,cuda:nccl"
+        else:
+            logger.warning("torch was built without NCCL: ranks exchange gradients over gloo, by way of the CPU")
     rank, world_size, timeout = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]), timedelta(seconds=TIMEOUT_S)
     store = fresh_store(rank, world_size, timeout)
     # The first optimizer imports it. Imported inside the group, it keeps the group alive beyond its end, and threads of

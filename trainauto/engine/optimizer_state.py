@@ -12,7 +12,7 @@ from torch.optim import Optimizer
 
 from trainauto.engine.optimizer_form import take_loop_form
 from trainauto.engine.run_errors import OptimizerOutOfMemoryError
-from trainauto.memory.monitor.oom import allocator_message, in_words, is_out_of_memory
+from trainauto.memory.monitor.oom import allocator_message, is_out_of_memory
 from trainauto.memory.monitor.release import release_memory
 
 logger = logging.getLogger(__name__)
@@ -39,13 +39,13 @@ def make_optimizer_state(optimizers: Iterable[Optimizer]) -> None:
             continue
         message = _lacks_room_for_state(optimizer)
         if message and take_loop_form([optimizer]):
-            logger.warning(
-                "no room for a step of %s that takes all weights at once (%s): it takes one weight after another "
-                "(foreach=False)",
-                type(optimizer).__name__,
-                in_words(message),
-            )
             message = _lacks_room_for_state(optimizer)
+            if not message:
+                logger.warning(
+                    "no room for a step of %s that takes all weights at once: it takes one weight after another "
+                    "(foreach=False)",
+                    type(optimizer).__name__,
+                )
         if message:
             raise OptimizerOutOfMemoryError(type(optimizer).__name__, message, is_whole=True)
 

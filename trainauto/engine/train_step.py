@@ -130,8 +130,8 @@ def take_in(run: Training, record: StepRecord) -> None:
     run.progress += record
     run.last_resort.see(record)
     dataset = run.loader.dataset
-    is_new = run.progress.samples <= len(dataset)  # the first pass may decode what is then kept
-    if dataset.if_waiting and run.ranks.is_first and not is_new:
+    in_first_pass = run.progress.samples <= len(dataset)  # which may decode what is then kept
+    if dataset.if_waiting and run.ranks.is_first and not in_first_pass:
         run.data_wait.see(record, dataset.if_waiting)
     note_plan(run, record)
     decide_on_step(run, record)

@@ -57,7 +57,9 @@ def groups_finding(facts: Mapping[str, Any], devices: int) -> Finding:
         return Finding("distributed", LOOK, f"{fact}; a gloo group of one process: {facts['error']}", advice)
     fact += "; a gloo group of one process works" if facts["gloo"] else ""
     if devices > 1 and not facts["nccl"]:
-        return Finding("distributed", LOOK, fact, "Several cards need NCCL: install torch's CUDA build for Linux.")
+        return Finding(
+            "distributed", LOOK, fact, "Several cards train over gloo without it, by way of the CPU. Linux has it."
+        )
     return Finding("distributed", OK, fact)
 
 

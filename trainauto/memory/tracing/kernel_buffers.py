@@ -9,8 +9,8 @@ from torch import Tensor
 
 from trainauto.memory.tracing.reductions import Processors, reduction_buffers
 
-Buffers = Callable[[Sequence[Any], Processors], Sequence[int]]
-"""The buffers of a kernel, in bytes and in order, by its operator's arguments. At its end the last is freed first."""
+Buffers = Callable[[Sequence[Any], Any, Processors], Sequence[int]]
+"""The buffers of a kernel, in bytes and in order, by its operator's arguments and results; zeros are none."""
 
 HALF = (torch.float16, torch.bfloat16)
 FLOAT_BYTES = 4
@@ -29,19 +29,23 @@ EFFICIENT_TILE = 64
 """Side of the tiles that memory-efficient attention sums gradients of queries in, in float32."""
 
 
-def _sum(args: Sequence[Any], processors: Processors) -> Sequence[int]:
-    return _summed(args[0], _dims_of(args), processors)
+def _sum(args: Sequence[Any], out: Tensor, processors: Processors) -> Sequence[int]:
+    source: Tensor = args[0]
+    if source.dtype == out.dtype or (source.dtype in HALF and out.dtype == torch.float32):
+        return _summed(source, _dims_of(args), processors)
+    converted = torch.empty_like(source, dtype=out.dtype, device="meta")  # make_reduction_from_out_ty, ReduceOpsUtils.h
+    return [converted.numel() * converted.element_size(), *_summed(converted, _dims_of(args), processors)]
 
 
 def _summed(source: Tensor, dims: Sequence[int], processors: Processors) -> Sequence[int]:
     return reduction_buffers(source, dims, processors, reads=8 if source.element_size() == 2 else 4)
 
 
-def _mean(args: Sequence[Any], processors: Processors) -> Sequence[int]:
+def _mean(args: Sequence[Any], _out: Tensor, processors: Processors) -> Sequence[int]:
     return reduction_buffers(args[0], _dims_of(args), processors)
 
 
-def _extreme(args: Sequence[Any], processors: Processors) -> Sequence[int]:
+def _extreme(args: Sequence[Any], _out: Tensor, processors: Processors) -> Sequence[int]:
     return reduction_buffers(args[0], _dims_of(args), processors, sums=False)
 
 
@@ -50,14 +54,14 @@ def _dims_of(args: Sequence[Any]) -> Sequence[int]:
     return [dims] if isinstance(dims, int) else dims or ()
 
 
-def _convolution_backward(args: Sequence[Any], processors: Processors) -> Sequence[int]:
+def _convolution_backward(args: Sequence[Any], _out: Any, processors: Processors) -> Sequence[int]:
     gradient, wanted = args[0], args[10]
     if not wanted[2]:
         return ()
     return _summed(gradient, [dim for dim in range(gradient.ndim) if dim != 1], processors)
 
 
-def _layer_norm_backward(args: Sequence[Any], processors: Processors) -> Sequence[int]:
+def _layer_norm_backward(args: Sequence[Any], _out: Any, processors: Processors) -> Sequence[int]:
     given, shape, wanted = args[1], args[2], args[7]
     columns = torch.Size(shape).numel()
     rows = given.numel() // columns if columns else 0
@@ -69,10 +73,11 @@ def _layer_norm_backward(args: Sequence[Any], processors: Processors) -> Sequenc
     return [*sums, *_summed(parts, (0,), processors)]
 
 
-def _embedding_backward(args: Sequence[Any], _processors: Processors) -> Sequence[int]:
+def _embedding_backward(args: Sequence[Any], _out: Tensor, _processors: Processors) -> Sequence[int]:
     gradient, indices, rows = args[:3]
     number = indices.numel()
-    if number <= EMBEDDING_SORTS:
+    by_frequency = len(args) > 4 and args[4]
+    if not number or (number <= EMBEDDING_SORTS and not by_frequency):
         return ()
     segments = min(number, rows)
     parts = number // EMBEDDING_PART + segments
@@ -80,21 +85,32 @@ def _embedding_backward(args: Sequence[Any], _processors: Processors) -> Sequenc
     return [*sorting, *[INDEX_BYTES * segments] * 2, INDEX_BYTES * parts, FLOAT_BYTES * parts * gradient.shape[-1]]
 
 
-def _index_put(args: Sequence[Any], _processors: Processors) -> Sequence[int]:
-    """Return what sums of numbers at equal indices take to sort them: the backward of ``table[indices]`` is one."""
-    table, indices = args[:2]
-    if len(args) < 4 or not args[3] or any(index is not None and index.dtype == torch.bool for index in indices):
+def _index_put(args: Sequence[Any], _out: Tensor, _processors: Processors) -> Sequence[int]:
+    """Return what sums of numbers at equal indices take to sort them: the backward of ``table[indices]`` is one.
+
+    Masks become indices first, of as many numbers as there are values.
+    """
+    table, indices, values = args[:3]
+    if len(args) < 4 or not args[3]:
         return ()
+    first = next(place for place, index in enumerate(indices) if index is not None)
     chosen = [(size, index) for size, index in zip(table.shape, indices, strict=False) if index is not None]
-    numbers = torch.broadcast_shapes(*(index.shape for _, index in chosen)).numel()  # type: ignore[no-untyped-call]
-    rows = torch.Size([size for size, _ in chosen]).numel()
+    if any(index.dtype in (torch.bool, torch.uint8) for _, index in chosen):
+        numbers, rows = (values.shape[first] if values.ndim > first else 0), table.numel()
+    else:
+        numbers = torch.broadcast_shapes(*(index.shape for _, index in chosen)).numel()  # type: ignore[no-untyped-call]
+        rows = torch.Size([size for size, _ in chosen]).numel()
     return [*[INDEX_BYTES * numbers] * 4, *([2 * INDEX_BYTES * numbers] if rows > ONE_PASS else [])]
 
 
-def _attention(args: Sequence[Any], processors: Processors) -> Sequence[int]:
-    """Return what flash attention takes where it divides keys among blocks, because queries alone leave many idle."""
+def _flash_attention(args: Sequence[Any], _out: Any, processors: Processors) -> Sequence[int]:
+    """Return what flash attention takes where it divides keys among blocks, because queries alone leave many idle.
+
+    With a mask CUDA takes memory-efficient attention instead, which does not; that is not told apart.
+    """
     query, key = args[:2]
-    if query.dtype not in HALF:
+    has_dropout = len(args) > 3 and args[3] > 0
+    if query.dtype not in HALF or has_dropout or not query.numel() or not key.numel():
         return ()
     batch, heads, length, size = query.shape
     keys_a_block = 256 if size <= 64 else 128 if size <= 128 else 64
@@ -118,16 +134,27 @@ def _flash_splits(blocks: int, processors: int, most: int) -> int:
     return next((parts for parts, reached in zip(useful, efficiency, strict=True) if reached >= enough), 1)
 
 
-def _attention_backward(args: Sequence[Any], _processors: Processors) -> Sequence[int]:
+def _fused_attention_backward(args: Sequence[Any], out: Any, processors: Processors) -> Sequence[int]:
+    """Return what CUDA's kernels take, of which half precision has flash attention."""
+    kernel = _flash_attention_backward if args[1].dtype in HALF else _efficient_attention_backward
+    return kernel(args, out, processors)
+
+
+def _flash_attention_backward(args: Sequence[Any], _out: Any, _processors: Processors) -> Sequence[int]:
+    batch, heads, length, size = args[1].shape  # mha_bwd, flash_attn/flash_api.cpp
+    rows = FLOAT_BYTES * batch * heads * _rounded(length, FLASH_ROWS)
+    return rows, rows * _rounded(size, FLASH_HEAD)
+
+
+def _efficient_attention_backward(args: Sequence[Any], _out: Any, _processors: Processors) -> Sequence[int]:
+    """Return the product of gradient and result with its sums, or the sums and a workspace: whichever is more.
+
+    The workspace is that of float32, which sums gradients of queries in tiles (mem_eff_attention/kernel_backward.h).
+    """
     query: Tensor = args[1]
-    batch, heads, length, size = query.shape
-    if query.dtype in HALF:  # flash attention: mha_bwd, flash_attn/flash_api.cpp
-        rows = FLOAT_BYTES * batch * heads * _rounded(length, FLASH_ROWS)
-        return rows, rows * _rounded(size, FLASH_HEAD)
     if query.dtype != torch.float32:
         return ()
-    # Memory-efficient attention: the product of gradient and result with its sums, or the sums and a workspace
-    # (mem_eff_attention/kernel_backward.h); whichever is more.
+    batch, heads, length, size = query.shape
     sums = FLOAT_BYTES * batch * heads * length
     tiles = ceil(length / EFFICIENT_TILE) * ceil(size / EFFICIENT_TILE)
     workspace = FLOAT_BYTES * batch * heads * tiles * (EFFICIENT_TILE**2 + 4)
@@ -149,15 +176,11 @@ BUFFERS: Mapping[str, Buffers] = {
     # ATen/native/cuda/Indexing.cu: index_put_with_sort_kernel
     **dict.fromkeys(("aten::index_put", "aten::index_put_", "aten::_index_put_impl_"), _index_put),
     **dict.fromkeys(
-        ("aten::_scaled_dot_product_flash_attention_for_cpu", "aten::_scaled_dot_product_flash_attention"), _attention
+        ("aten::_scaled_dot_product_flash_attention_for_cpu", "aten::_scaled_dot_product_flash_attention"),
+        _flash_attention,
     ),
-    **dict.fromkeys(
-        (
-            "aten::_scaled_dot_product_flash_attention_for_cpu_backward",
-            "aten::_scaled_dot_product_flash_attention_backward",
-            "aten::_scaled_dot_product_efficient_attention_backward",
-        ),
-        _attention_backward,
-    ),
+    "aten::_scaled_dot_product_flash_attention_for_cpu_backward": _fused_attention_backward,
+    "aten::_scaled_dot_product_flash_attention_backward": _flash_attention_backward,
+    "aten::_scaled_dot_product_efficient_attention_backward": _efficient_attention_backward,
 }
 """By the name of the operator's schema."""

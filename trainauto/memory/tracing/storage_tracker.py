@@ -143,7 +143,8 @@ class LiveStorages(AnsweredReads):  # type: ignore[no-untyped-call]
             if kwargs:
                 self._see_all(kwargs.values(), is_output=False)
         self.hides_memory = self.hides_memory or operator.hides_memory
-        scratch = self._take_scratch(operator, args)
+        is_plain = (operator.scratch or operator.buffers) is not None and _are_plain(args)
+        scratch = self._take_scratch(operator, args) if is_plain else None
         is_sum = operator.may_write and isinstance(args[0], Tensor)
         if is_sum and writes_in_place(
             func, args, kwargs or {}, holders(args[0]), self._sole, is_product=self._is_product(args[0])
@@ -156,8 +157,8 @@ class LiveStorages(AnsweredReads):  # type: ignore[no-untyped-call]
         self._see_all(reversed(out) if operator.gives_last_first else (out,), is_output=True)
         if scratch is not None:
             self.log.events.append(AllocationEvent(scratch, 0))
-        if operator.buffers is not None and self._libraries is not None:
-            self._pass_buffers(operator.buffers(args, self._libraries.processors))
+        if operator.buffers is not None and self._libraries is not None and is_plain:
+            self._pass_buffers(operator.buffers(args, out, self._libraries.processors))
         if operator.multiplications is not None:
             self.log.multiplications += operator.multiplications(args, out)
         if operator.multiplies:
@@ -187,7 +188,7 @@ class LiveStorages(AnsweredReads):  # type: ignore[no-untyped-call]
 
     def _pass_buffers(self, sizes: Sequence[int]) -> None:
         """Note what a kernel of CUDA takes behind its results and gives back."""
-        buffers = [AllocationEvent(self._idents + number, size) for number, size in enumerate(sizes, 1)]
+        buffers = [AllocationEvent(self._idents + number, size) for number, size in enumerate(filter(None, sizes), 1)]
         self._idents += len(buffers)
         self.log.events += [*buffers, *(AllocationEvent(ident, 0) for ident, _ in reversed(buffers))]
 
@@ -265,6 +266,12 @@ class LiveStorages(AnsweredReads):  # type: ignore[no-untyped-call]
         self.contents.forget(key)
         if entry is not None:
             self.log.events.append(AllocationEvent(entry[0], 0))
+
+
+def _are_plain(args: Sequence[Any]) -> bool:
+    """Say whether kernels are those of usual tensors: nested and sparse ones are reduced by others."""
+    tensors = (value for value in args if isinstance(value, Tensor))
+    return all(tensor.layout == torch.strided and not tensor.is_nested for tensor in tensors)
 
 
 def _copied_bytes(func: Any, args: Sequence[Any], out: Any) -> int:

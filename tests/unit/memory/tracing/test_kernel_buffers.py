@@ -1,6 +1,6 @@
 """What kernels of CUDA take behind their results, as PyTorch's allocator counted it on a simulated RTX 4090."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import pytest
 import torch
@@ -29,6 +29,10 @@ def empty(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
         (empty(32, 16, 192), (0, 1), []),
         (empty(65536, 3), (0,), [384, 8]),
         (empty(0, 3), (0,), []),
+        (empty(), (0,), []),
+        (empty(), (-1,), []),
+        (empty(192, 8192).t(), (-2,), []),
+        (empty(8192, 192), (-2,), [12582912, 8]),
     ],
 )
 def test_blocks_that_share_a_sum_leave_their_parts_in_a_buffer(
@@ -39,8 +43,15 @@ def test_blocks_that_share_a_sum_leave_their_parts_in_a_buffer(
 
 def test_maxima_of_half_precision_stay_in_it() -> None:
     columns = empty(1000, 1000, dtype=torch.float16).t()
-    assert BUFFERS["aten::amax"]((columns, [1, 0]), LARGE_CARD) == [246, 4]
-    assert BUFFERS["aten::sum"]((columns, [1, 0]), LARGE_CARD) == [492, 4]
+    assert BUFFERS["aten::amax"]((columns, [1, 0]), columns, LARGE_CARD) == [246, 4]
+    assert BUFFERS["aten::sum"]((columns, [1, 0]), columns, LARGE_CARD) == [492, 4]
+
+
+def test_a_sum_of_another_type_is_of_a_copy_in_it() -> None:
+    mask, half = empty(500_000, 6, dtype=torch.bool), empty(8192, 192, dtype=torch.bfloat16)
+    copied, buffer, _ = BUFFERS["aten::sum"]((mask, [0]), empty(6, dtype=torch.int64), LARGE_CARD)
+    assert (copied, buffer) == (24_000_000, 2 * reduction_buffers(mask.float(), (0,), LARGE_CARD)[0])
+    assert BUFFERS["aten::sum"]((half, [0]), empty(192), LARGE_CARD) == [12582912, 8]  # read as it is
 
 
 def test_a_card_of_fewer_processors_shares_less() -> None:
@@ -67,12 +78,16 @@ SAVED = [empty(300_000, 192)] * 2
         ("index_put", (empty(225, 6), [empty(4096)], empty(4096, 6), True), [32768] * 4),
         ("_index_put_impl_", (empty(3969, 2), [empty(4096)], empty(4096, 2), True), [32768] * 4 + [65536]),
         ("index_put", (empty(225, 6), [empty(4096)], empty(4096, 6)), []),
+        ("index_put", (empty(9, 6), [None, empty(6, dtype=torch.bool)], empty(9, 4), True), [32] * 4),
+        ("_scaled_dot_product_flash_attention", (LONG, LONG, LONG, 0.1), []),
+        ("_scaled_dot_product_flash_attention", (LONG[:0], LONG[:0]), []),
+        ("_scaled_dot_product_efficient_attention_backward", (LONG, LONG), []),
     ],
 )
 def test_other_kernels_take_what_the_allocator_counted(
     name: str, arguments: Sequence[object], expected: list[int]
 ) -> None:
-    assert list(BUFFERS[f"aten::{name}"](arguments, LARGE_CARD)) == expected
+    assert list(BUFFERS[f"aten::{name}"](arguments, None, LARGE_CARD)) == expected
 
 
 def test_a_trace_for_a_card_has_them_behind_the_result() -> None:
@@ -84,3 +99,23 @@ def test_a_trace_for_a_card_has_them_behind_the_result() -> None:
 
     assert sizes(None) == [256, 0]
     assert sizes(Libraries(0)) == [256, 8388608, 4, 0, 0, 0]
+
+
+NONE_CHOSEN = torch.zeros(0, dtype=torch.long)
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [
+        lambda x: x[NONE_CHOSEN].sum(),
+        lambda x: torch.embedding(x[:, :0], torch.zeros(5000, dtype=torch.long)).sum(),
+        lambda x: x.sum().sum(0).mean(-1).amax(0),
+        lambda x: x[x.detach() > 0].sum() + x.sum(),
+        lambda x: torch.nested.nested_tensor([x, x], layout=torch.jagged).sum(dim=2).values().sum() + x.sum(),
+        lambda x: x.sum(dtype=torch.float64) + (x > 0).sum(),
+    ],
+)
+def test_what_has_no_buffer_is_traced_as_before(loss: Callable[[Tensor], Tensor]) -> None:
+    weight = torch.zeros(10, 4, requires_grad=True)
+    found = trace(lambda: loss(weight).backward(), steps=1, held=[], libraries=Libraries(0))
+    assert found.peak_bytes > 0
