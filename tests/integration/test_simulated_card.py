@@ -115,7 +115,7 @@ def test_without_a_compiler_one_block_says_what_to_install(tmp_path: Path) -> No
     ]
 
 
-CASCADE = [
+PLACES = [
     *("optimizer g", "optimizer d", "net_g forward", "net_g backward", "net_d forward", "net_d backward", "validation")
 ]
 
@@ -130,7 +130,7 @@ def test_memory_runs_out_in_every_pass_of_a_run_with_a_discriminator(tmp_path: P
     start = f"path:pretrain_network_g={weights}"
     options = ROOT / "options/train/gan_small.yml"
     output = on_card("python", PROGRAMS / "memory_runs_out.py", options, *changes, start, card="T4 16GB")
-    assert last_json(output) == {"failed": CASCADE, "status": "completed", "step": 30}
+    assert last_json(output) == {"failed": PLACES, "status": "completed", "step": 30}
     said = output.replace("\n    ", " ")
     assert said.count("no room for a step of Adam that takes all weights at once") == 2
     assert "run again in 2 pieces of 32 px" in said

@@ -241,7 +241,7 @@ def init_distributed(launcher: str) -> Iterator[Communicator]:
     if torch.cuda.is_available():  # pragma: no cuda
         if dist.is_nccl_available():
             backend = "cpu:gloo,cuda:nccl"
-        else:
+        elif os.environ["RANK"] == "0":
             logger.warning("torch was built without NCCL: ranks exchange gradients over gloo, by way of the CPU")
     rank, world_size, timeout = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]), timedelta(seconds=TIMEOUT_S)
     store = fresh_store(rank, world_size, timeout)

@@ -57,9 +57,8 @@ def groups_finding(facts: Mapping[str, Any], devices: int) -> Finding:
         return Finding("distributed", LOOK, f"{fact}; a gloo group of one process: {facts['error']}", advice)
     fact += "; a gloo group of one process works" if facts["gloo"] else ""
     if devices > 1 and not facts["nccl"]:
-        return Finding(
-            "distributed", LOOK, fact, "Several cards train over gloo without it, by way of the CPU. Linux has it."
-        )
+        advice = "Without NCCL several cards train over gloo, by way of the CPU. torch's CUDA build for Linux has NCCL."
+        return Finding("distributed", LOOK, fact, advice)
     return Finding("distributed", OK, fact)
 
 
