@@ -32,8 +32,8 @@ from trainauto.memory.cost.cost_model import CostModel  # noqa: E402
 from trainauto.memory.cost.ratio_prior import BENCHMARKED, UPPER  # noqa: E402
 from trainauto.memory.cost.traced_fit import fit_prior  # noqa: E402
 from trainauto.memory.tracing.fake_tensors import fake_world  # noqa: E402
+from trainauto.memory.tracing.libraries import Libraries  # noqa: E402
 from trainauto.memory.tracing.trace import trace  # noqa: E402
-from trainauto.memory.tracing.workspaces import Libraries  # noqa: E402
 
 DATA = Path(__file__).parent / "data" / "published_gpu_memory.csv"
 TRACED = ("fcn", "pspnet", "deeplabv3", "deeplabv3plus", "upernet")

@@ -31,8 +31,8 @@ from trainauto.memory.cuda_allocator.allocator import AllocationEvent, CachingAl
 from trainauto.memory.tracing.cuda_autocast import cast_as_cuda  # noqa: E402
 from trainauto.memory.tracing.fake_tensors import fake_world  # noqa: E402
 from trainauto.memory.tracing.host_reads import ModelReads  # noqa: E402
+from trainauto.memory.tracing.libraries import CUBLAS_BYTES, Libraries  # noqa: E402
 from trainauto.memory.tracing.storage_tracker import LiveStorages  # noqa: E402
-from trainauto.memory.tracing.workspaces import CUBLAS_BYTES, Libraries  # noqa: E402
 
 VOCABULARY, WIDTH, LAYERS, HEADS, HIDDEN, BATCH, STEPS = 10_000, 512, 4, 16, 1344, 10, 3
 MOST_LIVE, MOST_RESERVED = 0.001, 0.015

@@ -23,7 +23,7 @@ from trainauto.core.plan import BatchShape, Plan
 from trainauto.core.workload import Tensors
 from trainauto.engine.traced_training import TracedModel, empty_batch
 from trainauto.forecast.traced_run import FakeRun
-from trainauto.memory.tracing.workspaces import card_libraries
+from trainauto.memory.tracing.libraries import card_libraries
 from trainauto.models.base_model import BaseModel
 from trainauto.optim.ema import Ema
 from trainauto.optim.precision import Precision

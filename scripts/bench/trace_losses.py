@@ -22,9 +22,9 @@ from trace_peaks import peaks_of
 from trainauto.memory.tracing.cuda_devices import cpu_for_cuda
 from trainauto.memory.tracing.cuda_in_thread import as_on_cuda
 from trainauto.memory.tracing.fake_tensors import fake_world
+from trainauto.memory.tracing.libraries import Libraries
 from trainauto.memory.tracing.profiler_events import profiled
 from trainauto.memory.tracing.trace import trace
-from trainauto.memory.tracing.workspaces import Libraries
 
 N, C = 500, 400
 MOST_ERROR = 0.001

@@ -56,6 +56,20 @@ def test_kernels_take_beside_their_results_what_traces_say(seed: int, calls: int
     assert [name for name, calls in found.items() if not calls and not name.startswith(ours)] == []
 
 
+@pytest.mark.parametrize(
+    ("card", "calls"),
+    [
+        ("RTX 4090 24GB", 40),
+        *(pytest.param(card, 150, marks=in_acceptance) for card in ("RTX 4090 24GB", "H100 80GB", "T4 16GB")),
+    ],
+)
+def test_attention_takes_the_kernel_and_the_bytes_that_traces_say(card: str, calls: int) -> None:
+    """Formats, sizes of heads, masks, dropout, allowed kernels and layouts at random, forward and backward."""
+    found = last_json(on_card("python", PROGRAMS / "attention.py", "2", str(calls), card=card))
+    assert found["efficient"] > calls / 5
+    assert found["math"] > calls / 10
+
+
 @pytest.mark.parametrize("version", [None, pytest.param("2.11.0", marks=in_acceptance)])
 def test_the_quick_start_fills_the_card_and_takes_what_was_predicted(version: str | None, tmp_path: Path) -> None:
     largest = "training_automations:DynamicBatchSizeOptimizer:max_batch_size=8"

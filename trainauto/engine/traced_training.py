@@ -20,8 +20,8 @@ from trainauto.engine.step_outcome import DoesNotFit
 from trainauto.memory.cost.ratio_prior import Kernels
 from trainauto.memory.tracing.fake_tensors import fake_world
 from trainauto.memory.tracing.host_reads import AnsweredReads, place_of_error
+from trainauto.memory.tracing.libraries import Libraries
 from trainauto.memory.tracing.trace import Trace, TraceError, trace
-from trainauto.memory.tracing.workspaces import Libraries
 from trainauto.models.base_model import BaseModel
 
 BatchOf = Callable[[Plan], Batch]

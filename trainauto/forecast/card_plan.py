@@ -14,7 +14,10 @@ from trainauto.forecast.benchmark_plans import DeviceBenchmark
 from trainauto.forecast.loss_bytes import LossBytes
 from trainauto.memory.cost.cost_model import UPPER, CostModel
 from trainauto.memory.cost.memory_forecast import MemoryForecast
+from trainauto.memory.cost.ratio_prior import RatioPrior
+from trainauto.memory.cost.traced_fit import Prior
 from trainauto.memory.cuda_allocator.segments import planned_segments
+from trainauto.memory.tracing.libraries import LARGE_CARD, Hardware, cublas_workspace_bytes
 from trainauto.options.cards import CardPreset, card_by_words, card_of_memory, under_budget
 from trainauto.options.run_options import FileOptions
 
@@ -186,8 +189,9 @@ def plan_on_card(
     """
     axes_of_all, axes = axes, _within_samples(_within_tokens(axes, most_tokens), most_samples)
     limit_bytes = int(card.preset.memory_gib * GIB)
-    cost = CostModel(*forecast.peaks_on("cuda"))
-    reserved = CostModel(*(forecast.least_reserved() or forecast.peaks_on("cuda")))
+    more_bytes = _workspaces_beyond(forecast, card.preset)
+    cost = _cost_of(forecast.peaks_on("cuda"), more_bytes)
+    reserved = _cost_of(forecast.least_reserved() or forecast.peaks_on("cuda"), more_bytes)
     now = JumpInput(
         plan=first,
         limit_bytes=limit_bytes,
@@ -223,6 +227,26 @@ def plan_on_card(
         most_tokens,
         None if kept is None else _kept(now, kept),
     )
+
+
+def newest_of(cards: Sequence[CardPreset]) -> Hardware:
+    """Return what kernels ask of the newest of several cards, for which steps are traced."""
+    return max((_hardware_of(card) for card in cards), key=lambda hardware: hardware.capability, default=LARGE_CARD)
+
+
+def _hardware_of(card: CardPreset) -> Hardware:
+    return Hardware.of(card.capability, card.multiprocessors)
+
+
+def _workspaces_beyond(forecast: MemoryForecast, card: CardPreset) -> int:
+    """Return by how much cuBLAS's workspaces on a card exceed those that were traced, which may be a newer card's."""
+    each = cublas_workspace_bytes(_hardware_of(card).capability)
+    return sum(each - traced for traced in forecast.workspaces_bytes)
+
+
+def _cost_of(believed: tuple[Prior, RatioPrior], more_bytes: int) -> CostModel:
+    prior, ratio = believed
+    return CostModel(prior, replace(ratio, constant_bytes=ratio.constant_bytes + more_bytes))
 
 
 def _kept(now: JumpInput, plan: Plan) -> KeptPlan:

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from trainauto.core.plan import Axis, Plan
 from trainauto.core.units import GIB
-from trainauto.forecast.card_plan import CardPlan, CardPlans, CardTarget, plan_on_card, what_is_unknown
+from trainauto.forecast.card_plan import CardPlan, CardPlans, CardTarget, newest_of, plan_on_card, what_is_unknown
 from trainauto.forecast.plan_request import PlanRequest
 from trainauto.forecast.traced_code import CodeTracer
 from trainauto.memory.cost.memory_forecast import LARGEST_TRACED, PlanTracer, forecast_memory
@@ -21,7 +21,7 @@ def plan_code(request: PlanRequest, cards: Sequence[CardPreset]) -> CardPlans:
         InputError: the request cannot be used.
         TraceError: its steps cannot be traced.
     """
-    tracer = CodeTracer(request)
+    tracer = CodeTracer(request, newest_of(cards))
     return plan_traced("code", tracer.network, tracer, request.axes(), cards, request.target_vram_usage)
 
 

@@ -7,10 +7,11 @@ from typing import Any
 from trainauto.core.errors import InputError
 from trainauto.core.plan import Axis, Plan
 from trainauto.core.worker_process import WorkerDiedError, WorkerProcess
-from trainauto.forecast.card_plan import CardPlans
+from trainauto.forecast.card_plan import CardPlans, newest_of
 from trainauto.forecast.code_plans import plan_traced
 from trainauto.forecast.trace_process import TRACE_TIMEOUT_S, TraceProcessDiedError
 from trainauto.memory.cost.memory_forecast import PlanBytes
+from trainauto.memory.tracing.libraries import Hardware
 from trainauto.memory.tracing.trace import TraceError
 from trainauto.options.cards import CardPreset
 
@@ -28,14 +29,14 @@ class CodeProcess:
     def __init__(self, worker: WorkerProcess) -> None:
         self._worker = worker
 
-    def load(self, name: str, folder: Path) -> dict[str, Any]:
-        """Have it import ``module:factory``; return what it says of that.
+    def load(self, name: str, folder: Path, hardware: Hardware) -> dict[str, Any]:
+        """Have it import ``module:factory``, to be traced for a card; return what it says of that.
 
         Raises:
             InputError: there is no such thing, or it cannot be used.
             TraceError: its model cannot be copied to fake tensors.
         """
-        return self._asked({"python": name, "folder": str(folder)}, LOAD_TIMEOUT_S)
+        return self._asked({"python": name, "folder": str(folder), "card": hardware.as_words()}, LOAD_TIMEOUT_S)
 
     def trace(self, plan: Plan) -> PlanBytes:
         """Trace a step under a plan.
@@ -70,6 +71,6 @@ def plan_named_code(name: str, folder: Path, cards: Sequence[CardPreset], worker
         TraceError: its steps cannot be traced.
     """
     process = CodeProcess(worker)
-    said = process.load(name, folder)
+    said = process.load(name, folder, newest_of(cards))
     axes = tuple(Axis(**axis) for axis in said["axes"])
     return plan_traced(name, said["network"], process, axes, cards, said["target_vram_usage"])

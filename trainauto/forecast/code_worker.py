@@ -2,7 +2,7 @@
 
     python -m trainauto.forecast.code_worker
 
-    {"python": "my_training:plan_request", "folder": "..."}
+    {"python": "my_training:plan_request", "folder": "...", "card": [9, 0, 132]}
     {"network": "Transformer", "axes": [{"name": "tokens", ...}, ...], "target_vram_usage": null}
     {"plan": {"batch_size": 8, "tokens": 512}}
     {"peak_bytes": 10737418240, "persistent_bytes": ..., "phase_peaks_bytes": {...}, ...}
@@ -34,6 +34,7 @@ def _code_handler() -> Handler:
     from trainauto.forecast.traced_code import CodeTracer
     from trainauto.memory.tracing.cuda_devices import cpu_for_cuda
     from trainauto.memory.tracing.fake_tensors import warm_up
+    from trainauto.memory.tracing.libraries import hardware_from
 
     torch.set_num_threads(1)
     warm_up()
@@ -44,7 +45,7 @@ def _code_handler() -> Handler:
             return asdict(tracers[-1].trace(Plan.from_dict(message["plan"])))
         with cpu_for_cuda():  # written for a card, it may decorate functions with autocast or move what it makes
             request = load_request(message["python"], Path(message["folder"]))
-        tracer = CodeTracer(request)
+        tracer = CodeTracer(request, hardware_from(message["card"]))
         tracers.append(tracer)
         gc.freeze()  # it lives as long as the process: looking at it would take a third of the time of a trace
         return {

@@ -9,7 +9,7 @@ from trainauto.builders.finetune_networks import SAMPLE
 from trainauto.core.plan import BATCH_SIZE, Plan
 from trainauto.core.units import GIB
 from trainauto.core.worker_process import WorkerProcess, start_tracing
-from trainauto.forecast.card_plan import CardPlan, CardTarget, plan_on_card, what_is_unknown, within_budget
+from trainauto.forecast.card_plan import CardPlan, CardTarget, newest_of, plan_on_card, what_is_unknown, within_budget
 from trainauto.forecast.finetune_plans import (
     TRACE_TIMEOUT_S,
     Loaded,
@@ -164,7 +164,13 @@ def plan_recipes(loaded: Loaded, cards: Sequence[CardPreset], child: WorkerProce
         for recipe in recipes_of(options):
             asked = [*loaded.overrides, *recipe.overrides]
             tracer = TraceProcess(
-                loaded.path, asked, segments=planned_segments(), worker=worker, timeout_s=TRACE_TIMEOUT_S, known=known
+                loaded.path,
+                asked,
+                segments=planned_segments(),
+                worker=worker,
+                timeout_s=TRACE_TIMEOUT_S,
+                known=known,
+                hardware=newest_of(cards),
             )
             stack.callback(tracer.close)  # at the end: the next recipe is traced by the same process
             traced = {(batch, 1): tracer.trace(Plan.of(**{BATCH_SIZE: batch})) for batch in TRACED_BATCHES}

@@ -16,7 +16,7 @@ from trainauto.core.units import GIB
 from trainauto.core.worker_process import WorkerProcess
 from trainauto.data.dynamic_dataset import DatasetScan
 from trainauto.forecast.benchmark_plans import benchmark_plans
-from trainauto.forecast.card_plan import CardPlans, CardTarget, plan_on_card, what_is_unknown, within_budget
+from trainauto.forecast.card_plan import CardPlans, CardTarget, newest_of, plan_on_card, what_is_unknown, within_budget
 from trainauto.forecast.loss_bytes import bytes_by_loss
 from trainauto.forecast.text_plans import plan_language_model
 from trainauto.forecast.trace_process import TraceProcess
@@ -63,7 +63,10 @@ def plan_super_resolution(
 ) -> CardPlans:
     """Trace the run of an option file of super-resolution; arguments and errors are those of :func:`plan_for_cards`."""
     notes = []
-    with TraceProcess(loaded.path, loaded.overrides, segments=planned_segments(), worker=child) as tracer:
+    tracer = TraceProcess(
+        loaded.path, loaded.overrides, segments=planned_segments(), worker=child, hardware=newest_of(cards)
+    )
+    with tracer:
         tracer.start()  # torch is loaded there while the network is built here
         load_plugins(loaded)
         network = build_network(loaded, pretrained=False)

@@ -8,11 +8,11 @@ from trainauto.core.errors import InputError, Problem
 from trainauto.core.plan import BATCH_SIZE, Axis, Plan
 from trainauto.core.units import GIB, size_text
 from trainauto.core.worker_process import WorkerProcess
-from trainauto.forecast.card_plan import CardPlans, within_budget
+from trainauto.forecast.card_plan import CardPlans, newest_of, within_budget
 from trainauto.forecast.code_plans import plan_traced
 from trainauto.forecast.trace_process import TraceProcess
 from trainauto.memory.cuda_allocator.segments import planned_segments
-from trainauto.memory.tracing.workspaces import cublas_workspace_bytes
+from trainauto.memory.tracing.libraries import cublas_workspace_bytes
 from trainauto.options.cards import CardPreset
 from trainauto.options.load import LoadedOptions
 from trainauto.options.text_options import TextOptions, row_width
@@ -47,7 +47,10 @@ def plan_language_model(
         advice = "Leave it out; `validate` trains a real step on the texts and says what it took."
         raise InputError(Problem("--measure tries crops of images, and this file is of texts", advice=advice))
     chosen, bounded_by = within_budget(cards, options)
-    with TraceProcess(loaded.path, loaded.overrides, segments=planned_segments(), worker=child) as tracer:
+    tracer = TraceProcess(
+        loaded.path, loaded.overrides, segments=planned_segments(), worker=child, hardware=newest_of(cards)
+    )
+    with tracer:
         return plan_traced(
             options.name,
             _words_of(options),
@@ -55,7 +58,7 @@ def plan_language_model(
             planned_axes(options),
             chosen,
             _target(options),
-            notes=notes_on(options),
+            notes=notes_on(options, cublas_workspace_bytes(newest_of(cards).capability)),
             bounded_by=bounded_by,
             kept=kept_plan(options),
             most_tokens=most_tokens(options),
@@ -63,8 +66,8 @@ def plan_language_model(
         )
 
 
-def notes_on(options: TextOptions) -> tuple[str, ...]:
-    """Say what lengths mean, and what a plan cannot know without reading the texts."""
+def notes_on(options: TextOptions, workspace_bytes: int) -> tuple[str, ...]:
+    """Say what lengths mean, what is held beside weights, and what a plan cannot know without reading the texts."""
     pairs = ", source and target together" if options.model.kind == "encoder_decoder" else ""
     row = row_width(options)
     most = most_tokens(options)
@@ -87,7 +90,7 @@ def notes_on(options: TextOptions) -> tuple[str, ...]:
         "(tokens_per_batch): so many rows of the longest, or more that are shorter.",
         bound,
         f"{unread}.",
-        f"What is held between steps counts {size_text(2 * cublas_workspace_bytes())} in that cuBLAS keeps on a card; "
+        f"What is held between steps counts {size_text(2 * workspace_bytes)} in that cuBLAS keeps on a card; "
         "a run on a CPU does not have them.",
     )
 

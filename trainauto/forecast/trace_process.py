@@ -12,6 +12,7 @@ from trainauto.core.plan import Plan
 from trainauto.core.worker_process import WorkerDiedError, WorkerProcess, start_tracing
 from trainauto.memory.cost.memory_forecast import PlanBytes
 from trainauto.memory.cuda_allocator.segments import Segments
+from trainauto.memory.tracing.libraries import Hardware
 from trainauto.memory.tracing.trace import TraceError
 
 TRACE_TIMEOUT_S = 60.0
@@ -42,6 +43,7 @@ class TraceProcess:
         timeout_s: bound of one trace.
         worker: a process started for a card, or for none, as this one; it is the first, and is ended here.
         known: what it cannot know by the option file alone, as plain values.
+        hardware: of the card that is planned for; ``None`` for the one that is there.
     """
 
     def __init__(
@@ -54,7 +56,9 @@ class TraceProcess:
         timeout_s: float = TRACE_TIMEOUT_S,
         worker: WorkerProcess | None = None,
         known: Mapping[str, Any] | None = None,
+        hardware: Hardware | None = None,
     ) -> None:
+        self._card = None if hardware is None else hardware.as_words()
         self._file = options
         self._options, self._overrides = str(options.resolve()), list(overrides)
         self._segments = segments
@@ -100,6 +104,7 @@ class TraceProcess:
                 "cudnn_benchmark": torch.backends.cudnn.benchmark,  # code of this process may have switched it on
                 "plan": plan.to_dict(),
                 "known": self._known,
+                "card": self._card,
             }
             try:
                 answer = self._worker.request(request, self._timeout_s)

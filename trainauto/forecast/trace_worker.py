@@ -3,7 +3,7 @@
     python -m trainauto.forecast.trace_worker [--like-cuda]
 
     {"id": 1, "options": "x4.yml", "overrides": [], "ranks": 1, "segments": "native", "cudnn_benchmark": false,
-     "plan": {"batch_size": 8, "lq_size": 64}, "known": {}}
+     "plan": {"batch_size": 8, "lq_size": 64}, "known": {}, "card": [9, 0, 132]}
     {"id": 1, "peak_bytes": 10737418240, "persistent_bytes": ..., "phase_peaks_bytes": {...}, "reserved_bytes": ...}
     {"id": 2, "cannot": "aten.nonzero.default gives ..."}
 
@@ -49,12 +49,15 @@ def _trace_handler(*, like_cuda: bool) -> Handler:
     gc.enable()
     from trainauto.core.plan import Plan
     from trainauto.memory.cost.memory_forecast import PlanBytes
+    from trainauto.memory.tracing.libraries import hardware_from, planned_for
 
     def handle(request: Request) -> dict[str, Any]:
         start, segments = time.perf_counter(), request["segments"]
-        given = {"known": {}, **request}
-        run = runs.run_of(*(given[name] for name in ("options", "overrides", "ranks", "cudnn_benchmark", "known")))
-        trace = run.trace(Plan.from_dict(request["plan"]))
+        given = {"known": {}, "card": None, **request}
+        with planned_for(hardware_from(given["card"])):
+            names = ("options", "overrides", "ranks", "cudnn_benchmark", "known")
+            run = runs.run_of(*(given[name] for name in names))
+            trace = run.trace(Plan.from_dict(request["plan"]))
         return asdict(PlanBytes.of(trace, time.perf_counter() - start, run.kernels(trace), segments=segments))
 
     return handle
@@ -93,9 +96,10 @@ class _Runs:
         from trainauto.builders.load_plugins import load_plugins
         from trainauto.forecast.trace_process import ONE_BY_ONE
         from trainauto.forecast.traced_run import fake_run
+        from trainauto.memory.tracing.libraries import card_hardware
         from trainauto.options.load import load_options
 
-        key = json.dumps([path, *overrides, world_size, benchmark, known])
+        key = json.dumps([path, *overrides, world_size, benchmark, known, card_hardware().as_words()])
         if key not in self._runs:
             gc.unfreeze()
             self._runs.clear()

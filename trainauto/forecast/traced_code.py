@@ -27,9 +27,9 @@ from trainauto.memory.tracing.cuda_devices import cpu_for_cuda
 from trainauto.memory.tracing.cuda_in_thread import as_on_cuda
 from trainauto.memory.tracing.fake_tensors import fake_world
 from trainauto.memory.tracing.host_reads import AnsweredReads, place_of_error
+from trainauto.memory.tracing.libraries import Hardware, card_libraries, planned_for
 from trainauto.memory.tracing.live_module import FakeTwin
 from trainauto.memory.tracing.trace import TraceError, trace
-from trainauto.memory.tracing.workspaces import card_libraries
 
 
 class CodeTracer:
@@ -37,17 +37,20 @@ class CodeTracer:
 
     Attributes:
         network: type of the model.
+        hardware: of the card that is planned for.
 
     Args:
         request: what is asked.
+        hardware: of the card that is planned for; ``None`` for the one that is there.
 
     Raises:
         InputError: the request cannot be used.
         TraceError: the model cannot be copied to fake tensors.
     """
 
-    def __init__(self, request: PlanRequest) -> None:
+    def __init__(self, request: PlanRequest, hardware: Hardware | None = None) -> None:
         start = time.perf_counter()
+        self.hardware = hardware
         self._request = request
         self._shapes = BatchShapes(request.shapes)
         if isinstance(request.model, nn.Module):
@@ -71,7 +74,9 @@ class CodeTracer:
             InputError: the loss is no scalar, or does not follow from the model's weights.
             TraceError: the step fails on fake tensors, or its memory depends on data.
         """
-        start, libraries = time.perf_counter() - self._seconds, card_libraries()
+        start = time.perf_counter() - self._seconds
+        with planned_for(self.hardware):
+            libraries = card_libraries()
         self._seconds = 0.0
         step = self._train if self._optimizer is not None else self._infer
         held = [self._module, *([self._optimizer] if self._optimizer is not None else [])]
@@ -89,7 +94,7 @@ class CodeTracer:
 
     @contextmanager
     def _world(self) -> Iterator[None]:
-        with as_on_cuda(), cpu_for_cuda(), fake_world(self._mode):
+        with planned_for(self.hardware), as_on_cuda(), cpu_for_cuda(), fake_world(self._mode):
             yield
 
     def _infer(self, plan: Plan) -> None:

@@ -12,8 +12,8 @@ from trainauto.builders.model import build_model, build_network, channels_of, ch
 from trainauto.builders.tasks import finetuning_of, images_of, texts_of
 from trainauto.engine.traced_training import FakeTraining, empty_batch
 from trainauto.memory.tracing.fake_tensors import as_fake
+from trainauto.memory.tracing.libraries import card_libraries
 from trainauto.memory.tracing.trace import TraceError
-from trainauto.memory.tracing.workspaces import card_libraries
 from trainauto.models.base_model import BaseModel
 from trainauto.models.parallel import bucketed
 from trainauto.options.finetune_options import FinetuneOptions

@@ -33,8 +33,8 @@ from trainauto.memory.cost.memory_forecast import (
 )
 from trainauto.memory.cuda_allocator.segments import segments_of
 from trainauto.memory.tracing.fake_tensors import fake_copy
+from trainauto.memory.tracing.libraries import card_libraries
 from trainauto.memory.tracing.trace import TraceError
-from trainauto.memory.tracing.workspaces import card_libraries
 
 logger = logging.getLogger(__name__)
 

@@ -15,6 +15,8 @@ knows; which plan really fits is measured in the run, and these are the walls it
 import math
 from dataclasses import dataclass, replace
 
+from trainauto.options.card_hardware import capability_of, multiprocessors_of
+
 DOCUMENTED = "documented: traiNNer-redux, Enhanced Dynamic VRAM Management"
 COMPUTED = "computed from the memory"
 
@@ -62,6 +64,16 @@ class CardPreset:
     min_lq_size: int
     max_lq_size: int
     rule: str
+
+    @property
+    def capability(self) -> tuple[int, int] | None:
+        """Compute capability; ``None`` where the card is not known by its name."""
+        return capability_of(self.name)
+
+    @property
+    def multiprocessors(self) -> int | None:
+        """How many multiprocessors it has; ``None`` where that is not known."""
+        return multiprocessors_of(self.name)
 
 
 def preset_for(name: str, memory_gib: float, rule: str = COMPUTED) -> CardPreset:

@@ -16,7 +16,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from trainauto.memory.tracing.kernel_buffers import BUFFERS
-from trainauto.memory.tracing.workspaces import SCRATCH, card_libraries
+from trainauto.memory.tracing.libraries import card_libraries
+from trainauto.memory.tracing.workspaces import SCRATCH
 
 SMALL = 4096
 """Counters and sums of a few bytes, which kernels take besides."""
@@ -133,7 +134,7 @@ def main() -> None:
         name, arguments, call = make(dice)
         libraries = card_libraries()
         found, beyond = taken(call)
-        expected = list(BUFFERS[name](arguments, call(), libraries.processors))
+        expected = list(BUFFERS[name](arguments, call(), libraries.hardware))
         facts = [
             (tuple(each.shape), each.stride(), each.dtype) if isinstance(each, Tensor) else each for each in arguments
         ]

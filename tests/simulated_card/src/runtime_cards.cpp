@@ -14,6 +14,19 @@ namespace {
 
 thread_local int current_ = 0;
 
+// What a multiprocessor has: table "Technical Specifications per Compute Capability" of NVIDIA's CUDA programming guide.
+struct Multiprocessor {
+    int shared_kib;
+    int threads;
+};
+
+Multiprocessor multiprocessor(int major, int minor) {
+    if (major == 7) return {64, 1024};
+    if (major == 9 || major == 10) return {228, 2048};
+    if (major == 8 && minor == 0) return {164, 2048};
+    return {100, 1536};
+}
+
 cudaDeviceProp properties(int card) {
     cudaDeviceProp found;
     std::memset(&found, 0, sizeof found);
@@ -27,13 +40,15 @@ cudaDeviceProp properties(int card) {
     found.pciBusID = 1 + card;
     found.warpSize = 32;
     found.sharedMemPerBlock = 48 << 10;
-    found.sharedMemPerBlockOptin = 99 << 10;
-    found.sharedMemPerMultiprocessor = 100 << 10;
+    const Multiprocessor each = multiprocessor(found.major, found.minor);
+    found.sharedMemPerMultiprocessor = each.shared_kib << 10;
+    // From Ampere on the system keeps 1 KiB of what a block could have.
+    found.sharedMemPerBlockOptin = (each.shared_kib - (found.major >= 8)) << 10;
     found.reservedSharedMemPerBlock = 1 << 10;
     found.regsPerBlock = found.regsPerMultiprocessor = 65536;
     found.maxThreadsPerBlock = found.maxThreadsDim[0] = found.maxThreadsDim[1] = 1024;
     found.maxThreadsDim[2] = 64;
-    found.maxThreadsPerMultiProcessor = 1536;
+    found.maxThreadsPerMultiProcessor = each.threads;
     found.maxBlocksPerMultiProcessor = 16;
     found.maxGridSize[0] = 2147483647;
     found.maxGridSize[1] = found.maxGridSize[2] = 65535;

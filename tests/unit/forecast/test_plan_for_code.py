@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import trainauto
 from tests.traced_networks import PLAN, loaded, write_traced_options
@@ -19,10 +20,10 @@ from trainauto.forecast.plan_request import PlanRequest
 from trainauto.forecast.traced_code import CodeTracer
 from trainauto.forecast.traced_run import FakeRun
 from trainauto.memory.tracing.cuda_in_thread import as_on_cuda
+from trainauto.memory.tracing.libraries import card_libraries, cublas_workspace_bytes
 from trainauto.memory.tracing.profiler_events import profiled
 from trainauto.memory.tracing.storage_tracker import LiveStorages
 from trainauto.memory.tracing.trace import TraceError
-from trainauto.memory.tracing.workspaces import card_libraries
 from trainauto.tasks.sr.archs import ARCHS
 
 IDS = {"ids": ("batch", "tokens", torch.int64)}
@@ -81,15 +82,24 @@ def test_a_live_module_stays_as_it_is_and_is_planned_for_a_card() -> None:
 
 
 def test_the_peak_is_that_of_a_real_step(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In float32, where the CPU keeps what a card keeps; workspaces and buffers of a card's kernels come on top."""
-    with_buffers = peak(optimizer=torch.optim.SGD)
+    """In float32, where the CPU keeps what a card keeps; workspaces and buffers of a card's kernels come on top.
+
+    Attention writes its weights out: fused kernels of CPU and card differ.
+    """
+
+    def loss(model: nn.Module, batch: dict[str, Tensor]) -> Tensor:
+        with sdpa_kernel(SDPBackend.MATH):
+            return loss_of(model, batch)
+
+    with_buffers = peak(loss=loss, optimizer=torch.optim.SGD)
     monkeypatch.setattr(LiveStorages, "_pass_buffers", lambda *_: None)
+    monkeypatch.setattr(LiveStorages, "_take_scratch", lambda *_: None)
     model = Reader()
     sgd = torch.optim.SGD(model.parameters(), lr=0.1, foreach=True)
 
     def step() -> None:
         sgd.zero_grad()
-        loss_of(model, {"ids": torch.zeros(4, 32, dtype=torch.int64)}).backward()
+        loss(model, {"ids": torch.zeros(4, 32, dtype=torch.int64)}).backward()
         sgd.step()
 
     step()
@@ -101,7 +111,7 @@ def test_the_peak_is_that_of_a_real_step(monkeypatch: pytest.MonkeyPatch) -> Non
         top = max(top, live)
     real = top + sum(tensor.nbytes for tensor in (*model.parameters(), *model.buffers()))
     workspaces = 2 * card_libraries().cublas_bytes
-    without = peak(optimizer=torch.optim.SGD)
+    without = peak(loss=loss, optimizer=torch.optim.SGD)
     assert without - workspaces == pytest.approx(real, rel=2e-3)
     assert with_buffers > without  # of attention, above all
 
@@ -291,3 +301,17 @@ def test_the_call_says_what_it_takes() -> None:
         trainauto.plan(Reader(), loss_of, IDS, bounds=BOUNDS)
     with pytest.raises(InputError, match=r"target_vram_usage is 1\.5"):
         PlanRequest(Reader, loss_of, IDS, bounds=BOUNDS, target_vram_usage=1.5)
+
+
+def test_a_card_counts_the_workspaces_that_cublas_takes_there() -> None:
+    """Steps are traced for the newest of the cards; what others take less is taken off (issue 42)."""
+
+    def expected(*cards: str) -> list[int]:
+        request = trainauto.PlanRequest(Reader, loss_of, IDS, None, {"batch": (4, 4), "tokens": (32, 32)})
+        answer = plan_code(request, chosen_cards(cards, []))
+        return [card.expected_bytes for card in answer.cards]
+
+    (ada,), (hopper,) = expected("RTX 4090"), expected("H100")
+    of_forward = cublas_workspace_bytes((9, 0)) - cublas_workspace_bytes((8, 9))  # inference has no backward's
+    assert hopper - ada == pytest.approx(of_forward, rel=0.05)
+    assert expected("RTX 4090", "H100") == pytest.approx([ada, hopper], rel=0.01)

@@ -12,6 +12,7 @@ from trainauto.forecast.code_plans import plan_traced
 from trainauto.forecast.text_plans import kept_plan, most_tokens, notes_on, planned_axes
 from trainauto.forecast.traced_run import fake_run
 from trainauto.memory.cost.memory_forecast import PlanBytes
+from trainauto.memory.tracing.libraries import CUBLAS_BYTES
 from trainauto.memory.tracing.trace import Trace
 from trainauto.options.cards import card_of_memory
 from trainauto.options.load import LoadedOptions, load_options
@@ -102,7 +103,7 @@ def test_a_run_s_bound_of_tokens_is_heeded(tmp_path: Path, controller: dict[str,
     assert isinstance(options, TextOptions)
     assert most_tokens(options) == most
     if controller is None:
-        assert "a run stays at 896 tokens" in notes_on(options)[1]
+        assert "a run stays at 896 tokens" in notes_on(options, CUBLAS_BYTES)[1]
         assert kept_plan(options) == Plan.of(length=128, batch_size=7)
     answer = plan_traced(
         "planned",
@@ -135,6 +136,6 @@ def test_what_is_held_is_explained_beside_what_a_run_on_a_cpu_says(
     monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG", raising=False)
     options = loaded_texts(tmp_path).options
     assert isinstance(options, TextOptions)
-    unread, held = notes_on(options)[2:]
+    unread, held = notes_on(options, CUBLAS_BYTES)[2:]
     assert "300 tokens (vocab_size)" in unread
     assert "counts 16.2 MiB in that cuBLAS keeps" in held

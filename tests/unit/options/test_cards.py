@@ -133,3 +133,33 @@ def test_people_are_told_what_is_near(words: str, said: list[str]) -> None:
     message = str(caught.value)
     assert all(part in message for part in said), message
     assert len(message) < 300, "never the whole list"
+
+
+@pytest.mark.parametrize(
+    ("name", "capability", "multiprocessors"),
+    [
+        ("T4 16GB", (7, 5), 40),
+        ("RTX 2080 Ti 11GB", (7, 5), None),
+        ("A100 80GB", (8, 0), 108),
+        ("A10 24GB", (8, 6), None),
+        ("RTX A6000 48GB", (8, 6), None),
+        ("RTX 3060 12GB", (8, 6), 28),
+        ("RTX 6000 Ada 48GB", (8, 9), None),
+        ("L40S 48GB", (8, 9), 142),
+        ("H100 NVL 94GB", (9, 0), None),
+        ("H200 141GB", (9, 0), 132),
+        ("RTX 5090 32GB", (12, 0), None),
+        ("RTX PRO 6000 Blackwell 96GB", (12, 0), None),
+        ("24 GiB", None, None),
+    ],
+)
+def test_what_kernels_ask_of_a_card_is_known_by_its_name(
+    name: str, capability: tuple[int, int] | None, multiprocessors: int | None
+) -> None:
+    """Issue 42: a planned Hopper card has Hopper's workspaces."""
+    card = preset_for(name, 16)
+    assert (card.capability, card.multiprocessors) == (capability, multiprocessors)
+
+
+def test_every_listed_card_has_a_compute_capability() -> None:
+    assert [card.name for card in CARDS if card.capability is None] == []

@@ -39,6 +39,7 @@ class PlanBytes:
         seconds: how long it took, building the model included where it had to be built.
         peak_with_copies_bytes: the peak where a CPU's kernels copy what they are given; 0 where that is not known.
         multiplications: of matrix products and fused attention; 0 where that is not known.
+        workspaces_bytes: of each workspace of cuBLAS that is part of it.
     """
 
     persistent_bytes: int
@@ -49,6 +50,7 @@ class PlanBytes:
     kernels: Kernels = "usual"
     peak_with_copies_bytes: int = 0
     multiplications: int = 0
+    workspaces_bytes: Sequence[int] = ()
 
     @classmethod
     def of(cls, trace: Trace, seconds: float, kernels: Kernels = "usual", *, segments: Segments | None) -> "PlanBytes":
@@ -62,6 +64,7 @@ class PlanBytes:
             kernels=kernels,
             peak_with_copies_bytes=trace.peak_with_copies_bytes,
             multiplications=trace.multiplications,
+            workspaces_bytes=trace.workspaces_bytes,
         )
 
 
@@ -113,6 +116,11 @@ class MemoryForecast:
             seconds=seconds,
             kernels=next(iter(traced.values())).kernels,
         )
+
+    @property
+    def workspaces_bytes(self) -> Sequence[int]:
+        """Bytes of each workspace of cuBLAS that steps hold."""
+        return next(iter(self.traced.values())).workspaces_bytes
 
     def knows(self, plan: Plan) -> bool:
         """Say whether a plan was traced itself."""

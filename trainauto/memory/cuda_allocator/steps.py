@@ -102,7 +102,8 @@ def repeated(
     """Yield ``before``, then ``step`` several times, with new idents each time: a run from its first step on.
 
     What the step frees of ``before``, gradients above all, is left out of it: the first step does not find it.
-    What ``late`` names is left out, too, and allocated within the first step, to stay: workspaces of libraries.
+    What ``late`` names is left out, too, and allocated within the first step, to stay: workspaces of libraries, states
+    of optimizers.
     Allocations that outlive a step (gradients, the last loss) are freed by the next one, where ``step`` frees one of
     their size that it found live. Those without such a counterpart are freed after their repetition.
 

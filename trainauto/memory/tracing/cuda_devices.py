@@ -64,7 +64,7 @@ def _autocast_on_cpu(thread: int) -> Iterator[None]:
         enabled: bool = True,
         cache_enabled: bool | None = None,
     ) -> None:
-        if device_type == "cuda" and threading.get_ident() == thread:
+        if device_type.split(":")[0] == "cuda" and threading.get_ident() == thread:
             device_type, dtype = "cpu", dtype or torch.get_autocast_dtype("cuda")
         original(self, device_type, dtype, enabled, cache_enabled)
 

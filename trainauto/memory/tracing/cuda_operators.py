@@ -4,7 +4,7 @@ The same call saves other tensors for backward where another kernel computes it:
 
 - ``dropout`` keeps a mask of one byte an element (``native_dropout``, ATen/native/Dropout.cpp), on a CPU one of its
   input's type: BERT-large came out 12 % too large;
-- ``scaled_dot_product_attention`` with dropout stays fused, on a CPU it writes the matrix out;
+- ``scaled_dot_product_attention`` takes other kernels, see ``cuda_attention.py``;
 - ``batch_norm`` of an input that is not contiguous works on, and keeps, a copy (``_batch_norm_impl_index`` for cuDNN,
   ATen/native/Normalization.cpp).
 
@@ -18,6 +18,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor
+
+from trainauto.memory.tracing.cuda_attention import attention
 
 _aten = torch.ops.aten
 _installed: list[torch.library.Library] = []
@@ -43,17 +46,10 @@ def _dropout(given: Tensor, p: float, train: bool) -> Any:
     return _aten.dropout.default.decompose(given, p, train)
 
 
-def _attention(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    attn_mask: Tensor | None = None,
-    dropout_p: float = 0.0,  # noqa: ARG001 - the fused kernels keep the state of a random generator instead of a mask
-    is_causal: bool = False,
-    **settings: Any,
-) -> Tensor:
-    operator = _aten.scaled_dot_product_attention.default
-    attended: Tensor = operator.decompose(query, key, value, attn_mask, 0.0, is_causal, **settings)
+def _attention(query: Tensor, *given: Any, **settings: Any) -> Tensor:
+    if isinstance(query, FakeTensor):
+        return attention(query, *given, **settings)
+    attended: Tensor = _aten.scaled_dot_product_attention.default.decompose(query, *given, **settings)
     return attended
 
 

@@ -2,14 +2,15 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from math import ceil
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from trainauto.memory.tracing.reductions import Processors, reduction_buffers
+from trainauto.memory.tracing.libraries import AMPERE, HOPPER, Hardware
+from trainauto.memory.tracing.reductions import reduction_buffers
 
-Buffers = Callable[[Sequence[Any], Any, Processors], Sequence[int]]
+Buffers = Callable[[Sequence[Any], Any, Hardware], Sequence[int]]
 """The buffers of a kernel, in bytes and in order, by its operator's arguments and results; zeros are none."""
 
 HALF = (torch.float16, torch.bfloat16)
@@ -23,30 +24,34 @@ EMBEDDING_SORTS = 3072
 EMBEDDING_PART = 10
 ONE_PASS = 256
 """CUB sorts numbers below this in one pass, and larger ones between two more arrays of keys and values."""
-FLASH_ROWS, FLASH_HEAD = 128, 32
+FLASH_ROWS, FLASH_HEAD, LARGEST_FLASH_HEAD = 128, 32, 256
 """Backward of flash attention rounds lengths and sizes of heads up to multiples of these."""
-EFFICIENT_TILE = 64
-"""Side of the tiles that memory-efficient attention sums gradients of queries in, in float32."""
+KEY_TILE, TILE_LOCKS = 64, 4
+"""Keys of a tile of memory-efficient attention, and the numbers' worth of locks that each tile begins with."""
+MOST_SPLITS = 200
+"""Of keys of all heads together, where the gradients of each are summed apart."""
+BLACKWELL_CONSUMER = (12, 0)
+"""From here on blocks have as little memory as on Ada again."""
 
 
-def _sum(args: Sequence[Any], out: Tensor, processors: Processors) -> Sequence[int]:
+def _sum(args: Sequence[Any], out: Tensor, card: Hardware) -> Sequence[int]:
     source: Tensor = args[0]
     if source.dtype == out.dtype or (source.dtype in HALF and out.dtype == torch.float32):
-        return _summed(source, _dims_of(args), processors)
+        return _summed(source, _dims_of(args), card)
     converted = torch.empty_like(source, dtype=out.dtype, device="meta")  # make_reduction_from_out_ty, ReduceOpsUtils.h
-    return [converted.numel() * converted.element_size(), *_summed(converted, _dims_of(args), processors)]
+    return [converted.numel() * converted.element_size(), *_summed(converted, _dims_of(args), card)]
 
 
-def _summed(source: Tensor, dims: Sequence[int], processors: Processors) -> Sequence[int]:
-    return reduction_buffers(source, dims, processors, reads=8 if source.element_size() == 2 else 4)
+def _summed(source: Tensor, dims: Sequence[int], card: Hardware) -> Sequence[int]:
+    return reduction_buffers(source, dims, card.processors, reads=8 if source.element_size() == 2 else 4)
 
 
-def _mean(args: Sequence[Any], _out: Tensor, processors: Processors) -> Sequence[int]:
-    return reduction_buffers(args[0], _dims_of(args), processors)
+def _mean(args: Sequence[Any], _out: Tensor, card: Hardware) -> Sequence[int]:
+    return reduction_buffers(args[0], _dims_of(args), card.processors)
 
 
-def _extreme(args: Sequence[Any], _out: Tensor, processors: Processors) -> Sequence[int]:
-    return reduction_buffers(args[0], _dims_of(args), processors, sums=False)
+def _extreme(args: Sequence[Any], _out: Tensor, card: Hardware) -> Sequence[int]:
+    return reduction_buffers(args[0], _dims_of(args), card.processors, sums=False)
 
 
 def _dims_of(args: Sequence[Any]) -> Sequence[int]:
@@ -54,26 +59,26 @@ def _dims_of(args: Sequence[Any]) -> Sequence[int]:
     return [dims] if isinstance(dims, int) else dims or ()
 
 
-def _convolution_backward(args: Sequence[Any], _out: Any, processors: Processors) -> Sequence[int]:
+def _convolution_backward(args: Sequence[Any], _out: Any, card: Hardware) -> Sequence[int]:
     gradient, wanted = args[0], args[10]
     if not wanted[2]:
         return ()
-    return _summed(gradient, [dim for dim in range(gradient.ndim) if dim != 1], processors)
+    return _summed(gradient, [dim for dim in range(gradient.ndim) if dim != 1], card)
 
 
-def _layer_norm_backward(args: Sequence[Any], _out: Any, processors: Processors) -> Sequence[int]:
+def _layer_norm_backward(args: Sequence[Any], _out: Any, card: Hardware) -> Sequence[int]:
     given, shape, wanted = args[1], args[2], args[7]
     columns = torch.Size(shape).numel()
     rows = given.numel() // columns if columns else 0
-    if not any(wanted[1:]) or rows <= LAYER_NORM_ROWS or columns // 32 >= processors.number // 2:
+    if not any(wanted[1:]) or rows <= LAYER_NORM_ROWS or columns // 32 >= card.processors.number // 2:
         return ()
     number = min(ceil(rows / LAYER_NORM_PART), LAYER_NORM_BLOCKS // ceil(columns / 32))
     parts = torch.empty((number, columns), dtype=given.dtype, device="meta")
     sums = [parts.numel() * parts.element_size()] * sum(map(bool, wanted[1:]))
-    return [*sums, *_summed(parts, (0,), processors)]
+    return [*sums, *_summed(parts, (0,), card)]
 
 
-def _embedding_backward(args: Sequence[Any], _out: Tensor, _processors: Processors) -> Sequence[int]:
+def _embedding_backward(args: Sequence[Any], _out: Tensor, _card: Hardware) -> Sequence[int]:
     gradient, indices, rows = args[:3]
     number = indices.numel()
     by_frequency = len(args) > 4 and args[4]
@@ -85,7 +90,7 @@ def _embedding_backward(args: Sequence[Any], _out: Tensor, _processors: Processo
     return [*sorting, *[INDEX_BYTES * segments] * 2, INDEX_BYTES * parts, FLOAT_BYTES * parts * gradient.shape[-1]]
 
 
-def _index_put(args: Sequence[Any], _out: Tensor, _processors: Processors) -> Sequence[int]:
+def _index_put(args: Sequence[Any], _out: Tensor, _card: Hardware) -> Sequence[int]:
     """Return what sums of numbers at equal indices take to sort them: the backward of ``table[indices]`` is one.
 
     Masks become indices first, of as many numbers as there are values.
@@ -103,20 +108,29 @@ def _index_put(args: Sequence[Any], _out: Tensor, _processors: Processors) -> Se
     return [*[INDEX_BYTES * numbers] * 4, *([2 * INDEX_BYTES * numbers] if rows > ONE_PASS else [])]
 
 
-def _flash_attention(args: Sequence[Any], _out: Any, processors: Processors) -> Sequence[int]:
-    """Return what flash attention takes where it divides keys among blocks, because queries alone leave many idle.
+def _safe_softmax(args: Sequence[Any], _out: Tensor, _card: Hardware) -> Sequence[int]:
+    """Return what finds rows that a mask leaves empty."""
+    source, dim = args[:2]
+    return source.numel(), source.numel() // max(1, source.shape[dim]), source.element_size()
 
-    With a mask CUDA takes memory-efficient attention instead, which does not; that is not told apart.
-    """
+
+def _flash_attention(args: Sequence[Any], _out: Any, card: Hardware) -> Sequence[int]:
+    """Return what flash attention takes where it divides keys among blocks, because queries alone leave many idle."""
     query, key = args[:2]
     has_dropout = len(args) > 3 and args[3] > 0
-    if query.dtype not in HALF or has_dropout or not query.numel() or not key.numel():
+    if has_dropout or not query.numel() or not key.numel():
         return ()
     batch, heads, length, size = query.shape
     keys_a_block = 256 if size <= 64 else 128 if size <= 128 else 64
-    parts = _flash_splits(batch * heads * ceil(length / 64), 2 * processors.number, ceil(key.shape[-2] / keys_a_block))
+    parts = _flash_splits(
+        batch * heads * ceil(length / 64), 2 * card.processors.number, ceil(key.shape[-2] / keys_a_block)
+    )
     numbers = parts * batch * heads * length * FLOAT_BYTES if parts > 1 else 0
-    return (numbers, numbers * _rounded(size, FLASH_HEAD)) if numbers else ()
+    return (numbers, numbers * _flash_head(size)) if numbers else ()
+
+
+def _flash_head(size: int) -> int:
+    return _rounded(size, FLASH_HEAD) if size <= 192 else LARGEST_FLASH_HEAD
 
 
 def _flash_splits(blocks: int, processors: int, most: int) -> int:
@@ -134,32 +148,79 @@ def _flash_splits(blocks: int, processors: int, most: int) -> int:
     return next((parts for parts, reached in zip(useful, efficiency, strict=True) if reached >= enough), 1)
 
 
-def _fused_attention_backward(args: Sequence[Any], out: Any, processors: Processors) -> Sequence[int]:
-    """Return what CUDA's kernels take, of which half precision has flash attention."""
-    kernel = _flash_attention_backward if args[1].dtype in HALF else _efficient_attention_backward
-    return kernel(args, out, processors)
-
-
-def _flash_attention_backward(args: Sequence[Any], _out: Any, _processors: Processors) -> Sequence[int]:
-    batch, heads, length, size = args[1].shape  # mha_bwd, flash_attn/flash_api.cpp
+def _flash_attention_backward(args: Sequence[Any], _out: Any, _card: Hardware) -> Sequence[int]:
+    query, key = args[1:3]
+    batch, heads, length, size = query.shape  # mha_bwd, flash_attn/flash_api.cpp
     rows = FLOAT_BYTES * batch * heads * _rounded(length, FLASH_ROWS)
-    return rows, rows * _rounded(size, FLASH_HEAD)
+    return rows, rows * _flash_head(size), *_of_every_head(query, key, key)
 
 
-def _efficient_attention_backward(args: Sequence[Any], _out: Any, _processors: Processors) -> Sequence[int]:
-    """Return the product of gradient and result with its sums, or the sums and a workspace: whichever is more.
+def _efficient_attention_backward(args: Sequence[Any], _out: Any, card: Hardware) -> Sequence[int]:
+    """Return what is taken in order: gradients of every head, the rows' sums, and a workspace.
 
-    The workspace is that of float32, which sums gradients of queries in tiles (mem_eff_attention/kernel_backward.h).
+    float32 sums the product of gradient and result, which is gone before the workspace is taken.
     """
-    query: Tensor = args[1]
-    if query.dtype != torch.float32:
-        return ()
-    batch, heads, length, size = query.shape
+    query, key, value = args[1:4]
+    batch, heads, length, _ = query.shape
     sums = FLOAT_BYTES * batch * heads * length
-    tiles = ceil(length / EFFICIENT_TILE) * ceil(size / EFFICIENT_TILE)
-    workspace = FLOAT_BYTES * batch * heads * tiles * (EFFICIENT_TILE**2 + 4)
+    dropout = args[9] if len(args) > 9 else 0.0
+    workspace = batch * heads * FLOAT_BYTES * _efficient_workspace(query, key, value, dropout, card)
+    of_heads = _of_every_head(query, key, value)
     product = FLOAT_BYTES * query.numel()
-    return (sums, workspace) if workspace >= product + sums else (product, sums, sums)
+    if query.dtype != torch.float32 or workspace >= product + sums:
+        return *of_heads, sums, workspace
+    return *of_heads, product, sums, sums
+
+
+def _of_every_head(query: Tensor, key: Tensor, value: Tensor) -> Sequence[int]:
+    """Return gradients of keys and values for each head of the queries, where heads share keys and values."""
+    if query.shape[1] == key.shape[1]:
+        return ()
+    groups = query.shape[1] // key.shape[1]
+    return tuple(groups * tensor.numel() * tensor.element_size() for tensor in (key, value))
+
+
+class _Tiles(NamedTuple):
+    """How a kernel of memory-efficient attention divides its work; numbers of rows, columns and sizes of heads.
+
+    Attributes:
+        rows: queries of a tile.
+        columns: of the gradients of queries that a tile sums in float32.
+        head: multiple that sizes of heads are rounded to where gradients of keys and values are summed in float32,
+            too; 0 where they are not.
+    """
+
+    rows: int
+    columns: int
+    head: int = 0
+
+
+def _efficient_workspace(query: Tensor, key: Tensor, value: Tensor, dropout: float, card: Hardware) -> int:
+    """Return the numbers, of float32, that a head's workspace holds (mem_eff_attention/kernel_backward.h)."""
+    length, size = query.shape[-2:]
+    tiles = _tiles_of(query.dtype, max(size, value.shape[-1]), dropout, card)
+    numbers = ceil(length / tiles.rows) * ceil(size / tiles.columns) * (tiles.rows * tiles.columns + TILE_LOCKS)
+    if tiles.head:
+        sizes = (_rounded(tensor.shape[-1], tiles.head) for tensor in (key, value))
+        splits = max(1, min(ceil(key.shape[-2] / KEY_TILE), MOST_SPLITS // (query.shape[0] * query.shape[1])))
+        numbers += splits * KEY_TILE * sum(sizes)
+    return numbers
+
+
+def _tiles_of(dtype: torch.dtype, size: int, dropout: float, card: Hardware) -> _Tiles:
+    """Return what torch takes: the first of its kernels whose head is large enough and that a block has memory for."""
+    if size <= 64:
+        return _Tiles(64, 64)
+    is_large = card.capability == AMPERE or HOPPER <= card.capability < BLACKWELL_CONSUMER
+    if dtype == torch.float32:
+        return _Tiles(128 if is_large else 64, 64)
+    if size > 128:
+        return _Tiles(128, 64, head=128)
+    if is_large:
+        return _Tiles(128, 128)
+    if card.capability < AMPERE or (size <= 96 and not dropout):
+        return _Tiles(128, 64)
+    return _Tiles(64, 64, head=64)
 
 
 def _rounded(number: int, multiple: int) -> int:
@@ -175,11 +236,8 @@ BUFFERS: Mapping[str, Buffers] = {
     "aten::embedding_dense_backward": _embedding_backward,  # ATen/native/cuda/Embedding.cu, EmbeddingBackwardKernel.cu
     # ATen/native/cuda/Indexing.cu: index_put_with_sort_kernel
     **dict.fromkeys(("aten::index_put", "aten::index_put_", "aten::_index_put_impl_"), _index_put),
-    **dict.fromkeys(
-        ("aten::_scaled_dot_product_flash_attention_for_cpu", "aten::_scaled_dot_product_flash_attention"),
-        _flash_attention,
-    ),
-    "aten::_scaled_dot_product_flash_attention_for_cpu_backward": _fused_attention_backward,
+    "aten::_safe_softmax": _safe_softmax,  # ATen/native/transformers/attention.cpp
+    "aten::_scaled_dot_product_flash_attention": _flash_attention,
     "aten::_scaled_dot_product_flash_attention_backward": _flash_attention_backward,
     "aten::_scaled_dot_product_efficient_attention_backward": _efficient_attention_backward,
 }

@@ -16,8 +16,8 @@ from torch.optim import Optimizer
 
 from trainauto.memory.tracing.fake_tensors import fake_copy, fake_world
 from trainauto.memory.tracing.host_reads import AnsweredReads, place_of_error
+from trainauto.memory.tracing.libraries import card_libraries
 from trainauto.memory.tracing.trace import Trace, TraceError, trace
-from trainauto.memory.tracing.workspaces import card_libraries
 
 Run = Callable[[nn.Module, Any], Tensor | None]
 """Runs a module on a batch; returns the loss that is to be minimised, or ``None`` where nothing is."""

@@ -9,6 +9,10 @@ Count = Callable[[Sequence[Any], Any], int]
 """Multiplications of a call, by its arguments and what it gave."""
 
 
+FUSED = ("flash_attention", "efficient_attention", "cudnn_attention", "flash_attention_for_cpu")
+"""Kernels that write no matrix of weights out."""
+
+
 def _product(left: int) -> Count:
     """Return the count of a product whose left matrix is that argument."""
     return lambda args, out: int(out.numel() * args[left].shape[-1])
@@ -29,7 +33,7 @@ COUNTS: Mapping[str, Count] = {
     **{f"aten::{name}": _product(0) for name in ("mm", "bmm", "mv", "dot", "vdot")},
     **{f"aten::{name}": _product(1) for name in ("addmm", "baddbmm", "addmv", "_addmm_activation")},
     # Scores and what is mixed by them; backward computes the scores again, and gradients of two products.
-    "aten::_scaled_dot_product_flash_attention_for_cpu": _attention(0, 2),
-    "aten::_scaled_dot_product_flash_attention_for_cpu_backward": _attention(1, 5),
+    **{f"aten::_scaled_dot_product_{kernel}": _attention(0, 2) for kernel in FUSED},
+    **{f"aten::_scaled_dot_product_{kernel}_backward": _attention(1, 5) for kernel in FUSED},
 }
-"""By the name of the operator; fused attention is the CPU's, which traces follow."""
+"""By the name of the operator."""

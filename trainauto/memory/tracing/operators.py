@@ -26,7 +26,9 @@ _PRODUCTS = frozenset(
     for name in ("mm", "addmm", "bmm", "baddbmm", "addbmm", "mv", "addmv", "dot", "vdot", "_addmm_activation")
 )
 
-_HIDES_MEMORY = re.compile(r"(?!aten::|prims::)|aten::.*(conv|cudnn|rnn|lstm|gru|fft|linalg|sort|cholesky|_svd|unique)")
+_HIDES_MEMORY = re.compile(
+    r"(?!aten::|prims::|profiler::)|aten::.*(conv|cudnn|rnn|lstm|gru|fft|linalg|sort|cholesky|_svd|unique)"
+)
 """Convolutions, recurrent networks, Fourier transforms, linear algebra, sorting, and operators that are not torch's."""
 
 _CONSTANTS = frozenset(

@@ -7,7 +7,11 @@ from typing import Any
 import torch
 from torch import nn
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
-from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+from torch.optim.optimizer import (
+    Optimizer,
+    register_optimizer_step_post_hook,
+    register_optimizer_step_pre_hook,
+)
 
 FORWARD, BACKWARD, OPTIMIZER, OTHER = "forward", "backward", "optimizer", "other"
 PHASES = (FORWARD, BACKWARD, OPTIMIZER, OTHER)
@@ -19,11 +23,15 @@ class PhaseWatch:
     A step begins with ``forward``. What follows a backward pass or an optimizer is ``other`` (reading losses, clipping,
     averages) until the next module is called, that of the next micro-batch or pass. What a checkpointed network
     computes again belongs to ``backward``.
+
+    Attributes:
+        optimizers: those that have begun a step since the watch began, in order.
     """
 
     def __init__(self) -> None:
         self._outside_backward = FORWARD
         self._modules = 0
+        self.optimizers: list[Optimizer] = []
 
     def now(self) -> str:
         """Return the phase of this moment."""
@@ -39,7 +47,7 @@ class PhaseWatch:
     @contextmanager
     def watching(self) -> Iterator[None]:
         """Watch one step."""
-        self._outside_backward, self._modules = FORWARD, 0
+        self._outside_backward, self._modules, self.optimizers = FORWARD, 0, []
         with ExitStack() as hooks:
             for handle in (
                 register_module_forward_pre_hook(self._module_begins),
@@ -58,8 +66,9 @@ class PhaseWatch:
     def _module_ends(self, *_: Any) -> None:
         self._modules -= 1
 
-    def _optimizer_begins(self, *_: Any) -> None:
+    def _optimizer_begins(self, optimizer: Optimizer, *_: Any) -> None:
         self._outside_backward = OPTIMIZER
+        self.optimizers.append(optimizer)
 
     def _optimizer_ends(self, *_: Any) -> None:
         self._outside_backward = OTHER

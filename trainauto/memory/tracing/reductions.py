@@ -7,11 +7,12 @@ dimensions that ``TensorIterator`` merges before (ATen/TensorIterator.cpp).
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import prod
 from typing import NamedTuple
 
 from torch import Tensor
+
+from trainauto.memory.tracing.libraries import Processors
 
 WARP = 32
 MAX_THREADS = 512
@@ -20,18 +21,6 @@ FEWEST_VALUES, MOST_VALUES = 16, 256
 MOST_OUTPUTS = 4
 """Neighbouring results that one thread may work on."""
 COUNTER_BYTES = 4
-
-
-@dataclass(frozen=True)
-class Processors:
-    """A card's multiprocessors, and the threads that each can hold."""
-
-    number: int
-    threads: int
-
-
-LARGE_CARD = Processors(128, 1536)
-"""An RTX 4090's, for predictions where no card is there. An H100 takes about a third more for large sums."""
 
 
 class Reduction(NamedTuple):

@@ -14,9 +14,9 @@ from trainauto.memory.cuda_allocator.allocator import AllocationEvent
 from trainauto.memory.tracing.contents import Contents, UnknownContentError, tensors_in
 from trainauto.memory.tracing.host_reads import AnsweredReads, ModelReads, answer_of, kind_of
 from trainauto.memory.tracing.in_place import WRITES, holders, sole_holders, writes_in_place
+from trainauto.memory.tracing.libraries import Libraries
 from trainauto.memory.tracing.operators import DEVICE_OF, Operator, facts_of
 from trainauto.memory.tracing.phases import BACKWARD, FORWARD, OPTIMIZER, PHASES, PhaseWatch
-from trainauto.memory.tracing.workspaces import Libraries
 
 
 class UntraceableTensorError(Exception):
@@ -32,6 +32,7 @@ class StepLog:
         events: allocations and frees, in order.
         phases: (number of events so far, phase that begins).
         workspaces: (number of events so far, workspace that a library takes where it has none, and keeps).
+        optimizers: (number of events so far, optimizer that begins its step).
         copies: (number of events so far, bytes that a kernel of the CPU held beside what it took and gave).
         multiplications: of matrix products and attention.
     """
@@ -40,6 +41,7 @@ class StepLog:
     events: list[AllocationEvent] = field(default_factory=list)
     phases: list[tuple[int, str]] = field(default_factory=lambda: [(0, FORWARD)])
     workspaces: list[tuple[int, AllocationEvent]] = field(default_factory=list)
+    optimizers: list[tuple[int, torch.optim.Optimizer]] = field(default_factory=list)
     copies: list[tuple[int, int]] = field(default_factory=list)
     multiplications: int = 0
 
@@ -121,6 +123,20 @@ class LiveStorages(AnsweredReads):  # type: ignore[no-untyped-call]
         live = [AllocationEvent(ident, size) for ident, size, _ in self._live.values()]
         self.log = StepLog(live)
 
+    def states(self) -> list[tuple[int, AllocationEvent]]:
+        """Return the states of optimizers that were live when the step began, each with the events before its step.
+
+        A run's first step makes them there.
+        """
+        initial = dict(self.log.initial)
+        found: dict[int, int] = {}
+        for place, optimizer in self.log.optimizers:
+            for tensor in tensors_in(list(optimizer.state.values())):
+                entry = self._live.get(tensor.untyped_storage()._cdata)
+                if entry is not None and entry[0] in initial:
+                    found.setdefault(entry[0], place)
+        return [(place, AllocationEvent(ident, initial[ident])) for ident, place in found.items()]
+
     def is_unchanged(self) -> bool:
         """Say whether storages of the same sizes are live as when the step began (garbage in cycles counts as live)."""
         now = [*(size for _, size, _ in self._live.values()), *(size for _, size in self._workspaces.values())]
@@ -135,6 +151,8 @@ class LiveStorages(AnsweredReads):  # type: ignore[no-untyped-call]
         phase = self.watch.now()
         if phase != self.log.phases[-1][1]:
             self.log.phases.append((len(self.log.events), phase))
+        for optimizer in self.watch.optimizers[len(self.log.optimizers) :]:
+            self.log.optimizers.append((len(self.log.events), optimizer))
         operator = facts_of(func)
         if operator.reads and isinstance(args[0], FakeTensor) and self.contents.is_known(args[0]):
             return self.answer(func, args)  # fake tensors take long to say that they do not know
@@ -155,10 +173,12 @@ class LiveStorages(AnsweredReads):  # type: ignore[no-untyped-call]
         if operator.settle is not None:
             operator.settle(args, out, self._libraries is not None)
         self._see_all(reversed(out) if operator.gives_last_first else (out,), is_output=True)
-        if scratch is not None:
+        if scratch is not None and operator.convolves:  # what sums a bias's gradient begins when cuDNN has ended
             self.log.events.append(AllocationEvent(scratch, 0))
         if operator.buffers is not None and self._libraries is not None and is_plain:
-            self._pass_buffers(operator.buffers(args, out, self._libraries.processors))
+            self._pass_buffers(operator.buffers(args, out, self._libraries.hardware))
+        if scratch is not None and not operator.convolves:
+            self.log.events.append(AllocationEvent(scratch, 0))
         if operator.multiplications is not None:
             self.log.multiplications += operator.multiplications(args, out)
         if operator.multiplies:

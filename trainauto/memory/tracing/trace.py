@@ -19,9 +19,9 @@ from trainauto.core.units import MIB
 from trainauto.memory.cuda_allocator.allocator import AllocationEvent
 from trainauto.memory.cuda_allocator.steps import Late, least_reserved_bytes, peak_reserved_bytes
 from trainauto.memory.tracing.host_reads import HostRead, ModelReads, UnanswerableError, place_of_error
+from trainauto.memory.tracing.libraries import Libraries
 from trainauto.memory.tracing.mask_checks import masks_by_content
 from trainauto.memory.tracing.storage_tracker import LiveStorages, StepLog, UntraceableTensorError
-from trainauto.memory.tracing.workspaces import Libraries
 
 LARGEST_DIFFERENCE = 0.01
 """Peaks that follow data by no more than this are one peak: it is the error that traces may have anyway."""
@@ -42,12 +42,13 @@ class Trace:
         phase_peaks_bytes: the same within ``forward``, ``backward``, ``optimizer`` and ``other`` (see
             :class:`~trainauto.memory.tracing.phases.PhaseWatch`); a phase that did not occur is missing.
         initial: allocations that were live when the step began.
-        late: of ``initial``, the workspaces of libraries, which a run's first step takes: each with the number of the
-            step's events before it.
+        late: of ``initial``, what a run's first step takes: workspaces of libraries and states of optimizers, each
+            with the number of the step's events before it.
         events: what the step allocated and freed, in order, for the simulation of an allocator.
         hides_memory: kernels take memory that no trace knows: those of convolutions above all.
         peak_with_copies_bytes: the peak where a CPU's kernels copy what they are given; elsewhere ``peak_bytes``.
         multiplications: of the step's matrix products and fused attention; convolutions are not counted.
+        workspaces_bytes: of each of the libraries' workspaces.
     """
 
     persistent_bytes: int
@@ -59,6 +60,7 @@ class Trace:
     peak_with_copies_bytes: int = 0
     multiplications: int = 0
     late: Late = ()
+    workspaces_bytes: tuple[int, ...] = ()
 
     @property
     def held_bytes(self) -> int:
@@ -171,10 +173,10 @@ def _follow(
                 break
     except Exception as error:
         raise TraceError(", ".join([_reason(error), *_notes_of(error)])) from error
-    return _trace_of(live.log, live.hides_memory)
+    return _trace_of(live.log, live.states(), live.hides_memory)
 
 
-def _trace_of(log: StepLog, hides_memory: bool) -> Trace:
+def _trace_of(log: StepLog, states: Late, hides_memory: bool) -> Trace:
     peaks = log.peaks()
     return Trace(
         persistent_bytes=sum(size for _, size in log.before_later_steps),
@@ -185,7 +187,8 @@ def _trace_of(log: StepLog, hides_memory: bool) -> Trace:
         hides_memory=hides_memory,
         peak_with_copies_bytes=log.peak_with_copies(),
         multiplications=log.multiplications,
-        late=tuple(log.workspaces),
+        late=(*log.workspaces, *states),
+        workspaces_bytes=tuple(workspace.size_bytes for _, workspace in log.workspaces),
     )
 
 

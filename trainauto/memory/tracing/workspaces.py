@@ -1,9 +1,6 @@
-"""What CUDA's libraries take from torch's allocator for themselves: to keep, or while one kernel runs."""
+"""What CUDA's kernels take from torch's allocator before their results, until they end: copies and workspaces."""
 
-import os
-import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from math import prod
 from typing import Any
 
@@ -11,68 +8,13 @@ import torch
 from torch import Tensor
 from torch._prims_common import suggest_memory_format
 
-from trainauto.core.units import KIB
-from trainauto.memory.tracing.kernel_buffers import HALF
-from trainauto.memory.tracing.reductions import LARGE_CARD, Processors
-
-CUBLAS_CONFIG = "CUBLAS_WORKSPACE_CONFIG"
-"""Where people set the workspaces of cuBLAS: pairs of KiB and count, like ``:4096:2:16:8``."""
-
-CUBLAS_BYTES = (2 * 4096 + 8 * 16) * KIB
-"""Its default, seen in fifteen recorded steps on cards before Hopper."""
-
-CUBLAS_HOPPER_BYTES = 8 * 4096 * KIB
-"""The default from compute capability 9.0 on."""
+from trainauto.memory.tracing.libraries import Libraries
 
 WINOGRAD = 36 / 16
 """Numbers that a 3x3 convolution by Winograd's F(4x4, 3x3) makes of each it takes or gives: 6x6 of a tile of 4x4."""
 
 WINOGRAD_WEIGHT = 36 / 9
 """The same of each of its weights."""
-
-_PAIR = re.compile(r":(\d+):(\d+)")
-
-
-def cublas_workspace_bytes(capability: tuple[int, int] | None = None) -> int:
-    """Return the bytes of one workspace of cuBLAS (``parseChosenWorkspaceSize``, ATen/cuda/CublasHandlePool.cpp).
-
-    There are two in a training step: that of the thread which runs forward, and that of backward's.
-
-    Args:
-        capability: the card's; ``None`` for the one that is there, or where there is none for one before Hopper.
-    """
-    chosen = os.environ.get(CUBLAS_CONFIG, "")
-    if pairs := _PAIR.findall(chosen):
-        return sum(int(size_kib) * int(number) * KIB for size_kib, number in pairs)
-    if capability is None and torch.cuda.is_available():  # pragma: no cuda
-        capability = torch.cuda.get_device_capability(torch.cuda.current_device())
-    return CUBLAS_HOPPER_BYTES if capability is not None and capability >= (9, 0) else CUBLAS_BYTES
-
-
-@dataclass(frozen=True)
-class Libraries:
-    """What the libraries of a card do that a trace has to know.
-
-    Attributes:
-        cublas_bytes: one workspace of cuBLAS. The first product of the thread that runs forward takes one, the first of
-            backward's another, and both are kept (``getCurrentCUDABlasHandle``, ATen/cuda/CublasHandlePool.cpp).
-        benchmark: cuDNN takes the fastest kernel for a convolution, whatever memory it works in.
-        processors: the card's, among which kernels divide sums.
-    """
-
-    cublas_bytes: int
-    benchmark: bool = False
-    processors: Processors = LARGE_CARD
-
-
-def card_libraries() -> Libraries:
-    """Return what the libraries of the card that is there do, or of one before Hopper where there is none."""
-    processors = LARGE_CARD
-    if torch.cuda.is_available():  # pragma: no cuda
-        card = torch.cuda.get_device_properties(torch.cuda.current_device())
-        processors = Processors(card.multi_processor_count, card.max_threads_per_multi_processor)
-    return Libraries(cublas_workspace_bytes(), torch.backends.cudnn.benchmark, processors)
-
 
 Scratch = Callable[[Sequence[Any], Libraries], int]
 """Bytes that a kernel takes while it runs, by the arguments of its operator."""
@@ -175,14 +117,17 @@ def _softmax_backward(args: Sequence[Any], _libraries: Libraries) -> int:
     return product_bytes
 
 
-def _attention_backward(args: Sequence[Any], _libraries: Libraries) -> int:
-    """Return the copies that put rows before heads: of the gradient, in flash attention of the result too.
-
-    Flash attention lays its result out as the queries are, memory-efficient attention rows first.
-    """
+def _flash_backward(args: Sequence[Any], _libraries: Libraries) -> int:
+    """Return the copies that put rows before heads: of the gradient and of the result, laid out as the queries are."""
     gradient, query = args[:2]
-    laid_out = [gradient, *([torch.empty_like(query, device="meta")] if query.dtype in HALF else [])]
+    laid_out = (gradient, torch.empty_like(query, device="meta"))
     return sum(not tensor.transpose(1, 2).is_contiguous() for tensor in laid_out) * _bytes(query)
+
+
+def _efficient_backward(args: Sequence[Any], _libraries: Libraries) -> int:
+    """Return the copy of a gradient that has not rows before heads; the result has."""
+    gradient = args[0]
+    return 0 if gradient.transpose(1, 2).is_contiguous() else _bytes(gradient)
 
 
 def _embedding(args: Sequence[Any], _libraries: Libraries) -> int:
@@ -205,14 +150,9 @@ SCRATCH: Mapping[str, Scratch] = {
     "aten::binary_cross_entropy_with_logits": _elements(2, 4),
     "aten::soft_margin_loss_backward": _soft_margin_backward,
     "aten::_softmax_backward_data": _softmax_backward,  # ATen/native/cuda/SoftMax.cu
-    **dict.fromkeys(
-        (
-            "aten::_scaled_dot_product_flash_attention_for_cpu_backward",
-            "aten::_scaled_dot_product_flash_attention_backward",
-            "aten::_scaled_dot_product_efficient_attention_backward",
-        ),
-        _attention_backward,  # ATen/native/transformers/cuda/attention_backward.cu
-    ),
+    # ATen/native/transformers/cuda/attention_backward.cu
+    "aten::_scaled_dot_product_flash_attention_backward": _flash_backward,
+    "aten::_scaled_dot_product_efficient_attention_backward": _efficient_backward,
     "aten::convolution": _convolution,
     "aten::convolution_backward": _convolution_backward,
 }

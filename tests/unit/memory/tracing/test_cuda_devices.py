@@ -61,6 +61,7 @@ def test_autocast_is_that_of_the_cpu_in_this_thread_alone() -> None:
         thread.join(timeout=60)
         assert product() == torch.bfloat16
         assert product(dtype=None) == torch.float16  # as CUDA does where nothing is said
+        assert product("cuda:0", None) == torch.float16
         assert product("cpu") == torch.bfloat16
     assert types == [torch.float32]
     assert product() == torch.float32

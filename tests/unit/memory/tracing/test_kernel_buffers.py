@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 
 from trainauto.memory.tracing.kernel_buffers import BUFFERS
-from trainauto.memory.tracing.reductions import LARGE_CARD, Processors, reduction_buffers
+from trainauto.memory.tracing.libraries import LARGE_CARD, Libraries, Processors
+from trainauto.memory.tracing.reductions import reduction_buffers
 from trainauto.memory.tracing.trace import trace
-from trainauto.memory.tracing.workspaces import Libraries
 
 
 def empty(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
@@ -38,7 +38,7 @@ def empty(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
 def test_blocks_that_share_a_sum_leave_their_parts_in_a_buffer(
     source: Tensor, dims: Sequence[int], expected: list[int]
 ) -> None:
-    assert reduction_buffers(source, dims, LARGE_CARD) == expected
+    assert reduction_buffers(source, dims, LARGE_CARD.processors) == expected
 
 
 def test_maxima_of_half_precision_stay_in_it() -> None:
@@ -50,7 +50,7 @@ def test_maxima_of_half_precision_stay_in_it() -> None:
 def test_a_sum_of_another_type_is_of_a_copy_in_it() -> None:
     mask, half = empty(500_000, 6, dtype=torch.bool), empty(8192, 192, dtype=torch.bfloat16)
     copied, buffer, _ = BUFFERS["aten::sum"]((mask, [0]), empty(6, dtype=torch.int64), LARGE_CARD)
-    assert (copied, buffer) == (24_000_000, 2 * reduction_buffers(mask.float(), (0,), LARGE_CARD)[0])
+    assert (copied, buffer) == (24_000_000, 2 * reduction_buffers(mask.float(), (0,), LARGE_CARD.processors)[0])
     assert BUFFERS["aten::sum"]((half, [0]), empty(192), LARGE_CARD) == [12582912, 8]  # read as it is
 
 
@@ -60,16 +60,20 @@ def test_a_card_of_fewer_processors_shares_less() -> None:
 
 
 LONG = empty(2, 2, 1024, 128, dtype=torch.bfloat16)
+GROUPED = LONG[:, :1]
 SAVED = [empty(300_000, 192)] * 2
 
 
 @pytest.mark.parametrize(
     ("name", "arguments", "expected"),
     [
-        ("_scaled_dot_product_flash_attention_for_cpu", (LONG, LONG), [65536, 8388608]),
-        ("_scaled_dot_product_flash_attention_for_cpu", (LONG.float(), LONG.float()), []),
-        ("_scaled_dot_product_flash_attention_for_cpu_backward", (LONG, LONG), [16384, 2097152]),
-        ("_scaled_dot_product_flash_attention_for_cpu_backward", (LONG.float(),) * 2, [2097152, 16384, 16384]),
+        ("_scaled_dot_product_flash_attention", (LONG, LONG), [65536, 8388608]),
+        ("_scaled_dot_product_flash_attention_backward", (LONG,) * 3, [16384, 2097152]),
+        ("_scaled_dot_product_flash_attention_backward", (LONG, LONG, GROUPED), [16384, 2097152, 1048576, 1048576]),
+        ("_scaled_dot_product_efficient_attention_backward", (LONG.float(),) * 4, [2097152, 16384, 16384]),
+        ("_scaled_dot_product_efficient_attention_backward", (LONG[:, :, :64].float(),) * 4, [131072, 1024, 1024]),
+        ("_scaled_dot_product_efficient_attention_backward", (LONG,) * 4, [16384, 6293504]),
+        ("_safe_softmax", (LONG, -1), [524288, 4096, 2]),
         ("native_layer_norm_backward", (*SAVED, [192], *[None] * 4, [True] * 3), [4194048, 4194048, 8454144, 8]),
         ("native_layer_norm_backward", (*SAVED, [192], *[None] * 4, [True, False, False]), []),
         ("native_layer_norm_backward", (*[empty(512, 192)] * 2, [192], *[None] * 4, [True] * 3), []),
@@ -81,7 +85,6 @@ SAVED = [empty(300_000, 192)] * 2
         ("index_put", (empty(9, 6), [None, empty(6, dtype=torch.bool)], empty(9, 4), True), [32] * 4),
         ("_scaled_dot_product_flash_attention", (LONG, LONG, LONG, 0.1), []),
         ("_scaled_dot_product_flash_attention", (LONG[:0], LONG[:0]), []),
-        ("_scaled_dot_product_efficient_attention_backward", (LONG, LONG), []),
     ],
 )
 def test_other_kernels_take_what_the_allocator_counted(

@@ -16,9 +16,9 @@ from trainauto.core.units import MIB
 from trainauto.core.words import counted
 from trainauto.engine.traced_training import kernels_of
 from trainauto.memory.cost.ratio_prior import FORWARD_PROCESS, ON_CARD, PROCESS, RatioPrior
+from trainauto.memory.tracing.libraries import card_libraries
 from trainauto.memory.tracing.live_module import LiveModuleTracer
 from trainauto.memory.tracing.trace import Trace, TraceError
-from trainauto.memory.tracing.workspaces import card_libraries
 from trainauto.tasks.multitask.prediction.batch_memory import BatchMemory, Grid, PaddedShape, interpolated
 from trainauto.tasks.multitask.prediction.batch_templates import MakeBatch
 
