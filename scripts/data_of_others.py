@@ -11,6 +11,9 @@ GENERATE_RUNS = FOLDER / "gpu_generate_memory.csv.gz"
 CUDA_HISTORIES = FOLDER / "cuda_histories"
 """Nine histories of PyTorch's CUDA allocator, from two projects; see tests/assets/cuda_histories/README.md."""
 
+H100_STEPS = FOLDER / "h100_training_steps.csv"
+"""Training steps recorded on an H100, from https://github.com/sanketpurandare/mem-run-estimator."""
+
 
 def missing(path: Path) -> str:
     """Say that a file of others is not here; empty where it is."""

@@ -123,7 +123,7 @@ class Traced:
         """Fit peaks and the least reserved bytes as a run does before its first step."""
         traces = {(plan.forward_batch_size, plan["lq_size"]): self.trace(plan) for plan in spread(self.axes)}
         live = fit_prior({size: trace.phase_peaks_bytes for size, trace in traces.items()}, self.window_px)
-        least = {size: trace.least_reserved_bytes(expandable=expandable) for size, trace in traces.items()}
+        least = {size: trace.needed_bytes(expandable=expandable).least_bytes for size, trace in traces.items()}
         return live, reserved_prior(live, least)
 
 

@@ -107,7 +107,7 @@ def row_of(case: Case, dtype: torch.dtype, expandable: bool) -> dict[str, Any]:
         **stepped(case, dtype, plan),
         "limits": [],
     }
-    least = trace.least_reserved_bytes(expandable=expandable)
+    least = trace.needed_bytes(expandable=expandable).least_bytes
     for share in SHARES:
         limit = int(share * least) // (2 * MIB) * 2 * MIB
         with only(limit, free):

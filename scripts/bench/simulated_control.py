@@ -245,7 +245,9 @@ def child(network: str, number_format: str, segments: str) -> None:
         torch.cuda.set_per_process_memory_fraction(limit / torch.cuda.mem_get_info()[1])
         model = case.real(dtype)
         expandable = segments == "expandable"
-        plans = [plan for plan, trace in traced.items() if trace.least_reserved_bytes(expandable=expandable) <= limit]
+        plans = [
+            plan for plan, trace in traced.items() if trace.needed_bytes(expandable=expandable).least_bytes <= limit
+        ]
         draw, tenths = random.Random(1), []
         for _ in range(10):
             torch.cuda.reset_peak_memory_stats()

@@ -34,7 +34,7 @@ def test_the_process_answers_as_a_trace_in_this_one(options: Callable[..., Path]
         assert answer.reserved_bytes is None
         for segments in ("native", "expandable"):
             process._segments = segments
-            expected = here.least_reserved_bytes(expandable=segments == "expandable")
+            expected = here.needed_bytes(expandable=segments == "expandable").least_bytes
             assert process.trace(PLAN).reserved_bytes == expected
         process._segments = None
         torch.backends.cudnn.benchmark = True

@@ -27,9 +27,9 @@ from trainauto.memory.tracing.cuda_devices import cpu_for_cuda
 from trainauto.memory.tracing.cuda_in_thread import as_on_cuda
 from trainauto.memory.tracing.fake_tensors import fake_world
 from trainauto.memory.tracing.host_reads import AnsweredReads, place_of_error
-from trainauto.memory.tracing.libraries import Hardware, card_libraries, planned_for
+from trainauto.memory.tracing.libraries import Hardware, Libraries, card_libraries, planned_for
 from trainauto.memory.tracing.live_module import FakeTwin
-from trainauto.memory.tracing.trace import TraceError, trace
+from trainauto.memory.tracing.trace import Trace, TraceError, trace
 
 
 class CodeTracer:
@@ -75,22 +75,28 @@ class CodeTracer:
             TraceError: the step fails on fake tensors, or its memory depends on data.
         """
         start = time.perf_counter() - self._seconds
-        with planned_for(self.hardware):
-            libraries = card_libraries()
         self._seconds = 0.0
+        traced, libraries = self.step_trace(plan), self._libraries()
+        seconds = time.perf_counter() - start
+        return PlanBytes.of(traced, seconds, kernels_of(traced, libraries), segments=planned_segments())
+
+    def step_trace(self, plan: Plan) -> Trace:
+        """Return the trace itself; errors are those of :meth:`trace`."""
         step = self._train if self._optimizer is not None else self._infer
         held = [self._module, *([self._optimizer] if self._optimizer is not None else [])]
         live = self._request.model
         with self._world(), refusing_calls(live) if isinstance(live, nn.Module) else nullcontext():
             try:
                 # The first step may make the optimizer's state.
-                traced = trace(lambda: step(plan), steps=2, held=held, ends_early=True, libraries=libraries)
+                return trace(lambda: step(plan), steps=2, held=held, ends_early=True, libraries=self._libraries())
             except TraceError as error:
                 if isinstance(error.__cause__, InputError):
                     raise error.__cause__ from None
                 raise
-        seconds = time.perf_counter() - start
-        return PlanBytes.of(traced, seconds, kernels_of(traced, libraries), segments=planned_segments())
+
+    def _libraries(self) -> Libraries:
+        with planned_for(self.hardware):
+            return card_libraries()
 
     @contextmanager
     def _world(self) -> Iterator[None]:

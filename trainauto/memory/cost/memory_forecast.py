@@ -40,6 +40,9 @@ class PlanBytes:
         peak_with_copies_bytes: the peak where a CPU's kernels copy what they are given; 0 where that is not known.
         multiplications: of matrix products and fused attention; 0 where that is not known.
         workspaces_bytes: of each workspace of cuBLAS that is part of it.
+        allocated_bytes: highest bytes of the allocator's blocks, by simulation: what torch calls allocated; ``None``
+            where no card was asked for.
+        roomy_bytes: what the allocator reserves where memory is plenty; ``None`` where no card was asked for.
     """
 
     persistent_bytes: int
@@ -51,15 +54,20 @@ class PlanBytes:
     peak_with_copies_bytes: int = 0
     multiplications: int = 0
     workspaces_bytes: Sequence[int] = ()
+    allocated_bytes: int | None = None
+    roomy_bytes: int | None = None
 
     @classmethod
     def of(cls, trace: Trace, seconds: float, kernels: Kernels = "usual", *, segments: Segments | None) -> "PlanBytes":
         """Return what a trace tells; ``segments`` of the card that is asked for, ``None`` where it is none."""
+        needed = trace.needed_bytes(expandable=segments == "expandable") if segments else None
         return cls(
             persistent_bytes=trace.held_bytes,
             peak_bytes=trace.peak_bytes,
             phase_peaks_bytes=dict(trace.phase_peaks_bytes),
-            reserved_bytes=trace.least_reserved_bytes(expandable=segments == "expandable") if segments else None,
+            reserved_bytes=needed.least_bytes if needed else None,
+            allocated_bytes=needed.allocated_bytes if needed else None,
+            roomy_bytes=needed.reserved_bytes if needed else None,
             seconds=seconds,
             kernels=kernels,
             peak_with_copies_bytes=trace.peak_with_copies_bytes,

@@ -3,6 +3,7 @@
 from collections import deque
 from collections.abc import Iterator, Sequence
 from itertools import count
+from typing import NamedTuple
 
 from trainauto.memory.cuda_allocator.allocator import (
     AllocationEvent,
@@ -44,7 +45,21 @@ def peak_reserved_bytes(
     return allocator.peak_reserved_bytes
 
 
-def least_reserved_bytes(
+class Needed(NamedTuple):
+    """What torch's allocator needs for a training run whose steps are alike.
+
+    Attributes:
+        allocated_bytes: highest bytes of the blocks in use where memory is plenty: what torch calls allocated.
+        reserved_bytes: what it reserves there.
+        least_bytes: the memory of the smallest device, nearly, on which no step has to flush the cache.
+    """
+
+    allocated_bytes: int
+    reserved_bytes: int
+    least_bytes: int
+
+
+def needed_bytes(
     events: Sequence[AllocationEvent],
     *,
     expandable: bool,
@@ -52,10 +67,10 @@ def least_reserved_bytes(
     late: Late = (),
     warm_steps: int = 2,
     resolution: float = LEAST_RESOLUTION,
-) -> int:
-    """Return the memory of the smallest device, nearly, on which a run does ``events`` in each step without flushing.
+) -> Needed:
+    """Return what a run needs that does ``events`` in each step.
 
-    It is less than what the run reserves of a larger device: before it fails, the allocator gives its cache back, and
+    The least is less than what it reserves of a larger device: before it fails, the allocator gives its cache back, and
     may need less of it from then on. Of 43 published batches that fitted a card it fits 42 in a simulation under that
     limit, 39 by what it would reserve without one (``scripts/bench/data/published_timm_batches.csv``). Where every step
     has to flush, memory suffices, too, but time is lost: that does not count as fitting here.
@@ -66,7 +81,7 @@ def least_reserved_bytes(
         before: what is live when the step begins, see :func:`repeated`.
         late: what the first step takes and all keep, see :func:`repeated`.
         warm_steps: how often the step is repeated.
-        resolution: how much too large it may be, as a share of it; it is not too small for these very steps.
+        resolution: how much too large the least may be, as a share of it; it is not too small for these very steps.
 
     Raises:
         ValueError: an ident is allocated while live, or freed while not.
@@ -82,7 +97,7 @@ def least_reserved_bytes(
             high = middle
         else:
             low = middle
-    return high
+    return Needed(roomy.peak_allocated_bytes, roomy.peak_reserved_bytes, high)
 
 
 def _is_quiet(warm: Sequence[AllocationEvent], step: Sequence[AllocationEvent], allocator: CachingAllocator) -> bool:

@@ -17,7 +17,7 @@ from torch._subclasses import fake_tensor
 from trainauto.core.errors import TrainautoError
 from trainauto.core.units import MIB
 from trainauto.memory.cuda_allocator.allocator import AllocationEvent
-from trainauto.memory.cuda_allocator.steps import Late, least_reserved_bytes, peak_reserved_bytes
+from trainauto.memory.cuda_allocator.steps import Late, Needed, needed_bytes, peak_reserved_bytes
 from trainauto.memory.tracing.host_reads import HostRead, ModelReads, UnanswerableError, place_of_error
 from trainauto.memory.tracing.libraries import Libraries
 from trainauto.memory.tracing.mask_checks import masks_by_content
@@ -77,9 +77,9 @@ class Trace:
         """Return what torch's CUDA allocator reserves for such steps where there is plenty, by simulation."""
         return peak_reserved_bytes(self.events, expandable=expandable, before=self.initial, late=self.late)
 
-    def least_reserved_bytes(self, *, expandable: bool) -> int:
-        """Return the least with which its steps need not flush, by simulation."""
-        return least_reserved_bytes(self.events, expandable=expandable, before=self.initial, late=self.late)
+    def needed_bytes(self, *, expandable: bool) -> Needed:
+        """Return what torch's CUDA allocator needs for such steps, by simulation."""
+        return needed_bytes(self.events, expandable=expandable, before=self.initial, late=self.late)
 
 
 def trace(

@@ -10,7 +10,7 @@ from trainauto.memory.cuda_allocator.allocator import (
     SimulatedOutOfMemoryError,
     replay,
 )
-from trainauto.memory.cuda_allocator.steps import LEAST_RESOLUTION, least_reserved_bytes, peak_reserved_bytes, repeated
+from trainauto.memory.cuda_allocator.steps import LEAST_RESOLUTION, needed_bytes, peak_reserved_bytes, repeated
 
 MIB = 2**20
 MODES = pytest.mark.parametrize("expandable", [False, True], ids=["native", "expandable"])
@@ -89,7 +89,7 @@ def a_step(seed: int) -> list[AllocationEvent]:
 @pytest.mark.parametrize("seed", range(5))
 def test_the_least_is_where_steps_just_need_not_flush(expandable: bool, seed: int) -> None:
     before, step = events((0, 33), (1, 5)), a_step(seed)
-    least = least_reserved_bytes(step, expandable=expandable, before=before)
+    least = needed_bytes(step, expandable=expandable, before=before).least_bytes
     assert flushes(step, before, expandable, least) == 0
     assert flushes(step, before, expandable, int((1 - 2 * LEAST_RESOLUTION) * least)) != 0
     assert least <= peak_reserved_bytes(step, expandable=expandable, before=before)
@@ -99,9 +99,9 @@ def test_what_is_given_back_for_good_is_not_needed() -> None:
     # Without a limit 40 MiB of before stay cached beside 60, which do not fit there; with one they go back.
     once, step = events((1, 40), (1, 0)), events((2, 60), (2, 0))
     assert peak_reserved_bytes(step, expandable=False, before=once) == 100 * MIB
-    assert least_reserved_bytes(step, expandable=False, before=once) <= (1 + LEAST_RESOLUTION) * 60 * MIB
+    assert needed_bytes(step, expandable=False, before=once).least_bytes <= (1 + LEAST_RESOLUTION) * 60 * MIB
 
 
 def test_what_nothing_is_kept_of_needs_no_search() -> None:
     step = events((1, 40), (1, 0))
-    assert least_reserved_bytes(step, expandable=False) == peak_reserved_bytes(step, expandable=False) == 40 * MIB
+    assert needed_bytes(step, expandable=False).least_bytes == peak_reserved_bytes(step, expandable=False) == 40 * MIB
