@@ -161,8 +161,8 @@ def only(limit: int, runtime: ctypes.CDLL) -> Iterator[None]:
 def under(trace: Trace, expandable: bool, limit: int) -> dict[str, Any]:
     """Return what is predicted of such steps under a limit."""
     allocator = CachingAllocator(expandable, limit)
-    every = list(repeated(trace.events, STEPS, trace.initial, trace.late))
-    last = sum(1 for _ in repeated(trace.events, STEPS - 1, trace.initial, trace.late))
+    every = list(repeated(trace.events, STEPS, trace.before, trace.late))
+    last = sum(1 for _ in repeated(trace.events, STEPS - 1, trace.before, trace.late))
     try:
         replay(every[:last], allocator)
         before = allocator.alloc_retries

@@ -26,9 +26,10 @@ from trainauto.memory.cuda_allocator.segments import planned_segments
 from trainauto.memory.tracing.cuda_devices import cpu_for_cuda
 from trainauto.memory.tracing.cuda_in_thread import as_on_cuda
 from trainauto.memory.tracing.fake_tensors import fake_world
-from trainauto.memory.tracing.host_reads import AnsweredReads, place_of_error
+from trainauto.memory.tracing.host_reads import ModelReads, place_of_error
 from trainauto.memory.tracing.libraries import Hardware, Libraries, card_libraries, planned_for
 from trainauto.memory.tracing.live_module import FakeTwin
+from trainauto.memory.tracing.storage_tracker import Construction, LiveStorages
 from trainauto.memory.tracing.trace import Trace, TraceError, trace
 
 
@@ -53,10 +54,13 @@ class CodeTracer:
         self.hardware = hardware
         self._request = request
         self._shapes = BatchShapes(request.shapes)
+        self._construction: Construction | None = None
         if isinstance(request.model, nn.Module):
             twin = _twin_of(request.model, request)
+        elif (made := _made_fake(request.model)) is not None:
+            twin, self._construction = made
         else:
-            twin = _made_fake(request.model) or _twin_of(_made(request.model), request)
+            twin = _twin_of(_made(request.model), request)
         self._module, self._optimizer, self._mode = twin
         self.network = type(self._module).__name__
         with self._world():
@@ -88,7 +92,14 @@ class CodeTracer:
         with self._world(), refusing_calls(live) if isinstance(live, nn.Module) else nullcontext():
             try:
                 # The first step may make the optimizer's state.
-                return trace(lambda: step(plan), steps=2, held=held, ends_early=True, libraries=self._libraries())
+                return trace(
+                    lambda: step(plan),
+                    steps=2,
+                    held=held,
+                    ends_early=True,
+                    libraries=self._libraries(),
+                    construction=self._construction,
+                )
             except TraceError as error:
                 if isinstance(error.__cause__, InputError):
                     raise error.__cause__ from None
@@ -150,16 +161,20 @@ def _twin_of(model: nn.Module, request: PlanRequest) -> _Twin:
     return twin.module, twin.optimizer, twin.mode
 
 
-def _made_fake(make: Any) -> _Twin | None:
-    """Return a model that was made without data; ``None`` where its constructor needs some."""
-    with fake_world() as mode, AnsweredReads(), cpu_for_cuda():
+def _made_fake(make: Any) -> tuple[_Twin, Construction | None] | None:
+    """Return a model that was made without data; ``None`` where its constructor needs some.
+
+    Where it is made on the card, what that allocates and frees there is returned, too.
+    """
+    live = LiveStorages("cpu", ModelReads(large=False))
+    with fake_world() as mode, live, cpu_for_cuda() as devices:
         try:
             model = make()
         except TrainautoError:
             raise
         except Exception:
             return None
-    return (_checked(model), None, mode)
+    return (_checked(model), None, mode), live.construction() if devices.makes_there else None
 
 
 def _made(make: Any) -> nn.Module:

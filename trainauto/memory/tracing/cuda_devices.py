@@ -13,15 +13,23 @@ _STAY = {Tensor.cuda, Tensor.pin_memory}
 
 
 @contextmanager
-def cpu_for_cuda() -> Iterator[None]:
+def cpu_for_cuda() -> Iterator["CpuForCuda"]:
     """Let this thread make tensors on the CPU, and autocast there, wherever CUDA is named, by word or by number."""
     thread = threading.get_ident()
-    with _autocast_on_cpu(thread), _modules_on_cpu(thread), _CpuMode():
-        yield
+    with _autocast_on_cpu(thread), _modules_on_cpu(thread), CpuForCuda() as mode:
+        yield mode
 
 
-class _CpuMode(TorchFunctionMode):
-    """Changes CUDA devices among the arguments of torch's functions into the CPU."""
+class CpuForCuda(TorchFunctionMode):
+    """Changes CUDA devices among the arguments of torch's functions into the CPU.
+
+    Attributes:
+        makes_there: tensors were made that CUDA would have made on the card itself.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.makes_there = False
 
     def __torch_function__(
         self,
@@ -39,6 +47,7 @@ class _CpuMode(TorchFunctionMode):
             args = (args[0], *map(_named, args[1:2]), *args[2:])
         if kwargs and "device" in kwargs:
             kwargs = {**kwargs, "device": _named(kwargs["device"])}
+            self.makes_there |= func is not Tensor.to and _on_cpu(kwargs["device"]) is not kwargs["device"]
         return func(*map(_on_cpu, args), **{name: _on_cpu(value) for name, value in (kwargs or {}).items()})
 
 

@@ -4,7 +4,7 @@ import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -78,6 +78,18 @@ class StepLog:
         return max([*live, *(live[events] + copied for events, copied in self.copies)])
 
 
+class Construction(NamedTuple):
+    """What making a model did on the card that it was made on.
+
+    Attributes:
+        events: allocations and frees, in order.
+        idents: of the storages that were left, by their addresses.
+    """
+
+    events: Sequence[AllocationEvent]
+    idents: Mapping[int, int]
+
+
 class LiveStorages(AnsweredReads):  # type: ignore[no-untyped-call]
     """Follows the storages of every tensor that operators take and give, fake or real.
 
@@ -93,10 +105,16 @@ class LiveStorages(AnsweredReads):  # type: ignore[no-untyped-call]
         reads: answers what the model asks of tensors without data.
         libraries: of the card whose memory is followed; ``None`` follows what a CPU does.
         told: see :class:`~trainauto.memory.tracing.contents.Contents`.
+        construction: of the model whose storages are followed; they keep their numbers.
     """
 
     def __init__(
-        self, device_type: str, reads: ModelReads, libraries: Libraries | None = None, told: Sequence[Tensor] = ()
+        self,
+        device_type: str,
+        reads: ModelReads,
+        libraries: Libraries | None = None,
+        told: Sequence[Tensor] = (),
+        construction: Construction | None = None,
     ) -> None:
         super().__init__()
         self.watch = PhaseWatch()
@@ -106,7 +124,8 @@ class LiveStorages(AnsweredReads):  # type: ignore[no-untyped-call]
         self._sole = sole_holders()
         # A storage by its address: number, bytes, and what calls back when it ends.
         self._live: dict[int, tuple[int, int, weakref.ref[Any]]] = {}
-        self._idents = 0
+        self._made = construction.idents if construction else {}
+        self._idents = max((event.ident for event in construction.events), default=0) if construction else 0
         self._libraries = libraries
         self.hides_memory = False
         self._workspaces: dict[bool, AllocationEvent] = {}  # by whether it is backward's
@@ -122,6 +141,10 @@ class LiveStorages(AnsweredReads):  # type: ignore[no-untyped-call]
         """Begin a new log."""
         live = [AllocationEvent(ident, size) for ident, size, _ in self._live.values()]
         self.log = StepLog(live)
+
+    def construction(self) -> Construction:
+        """Return what was made and freed so far, as the construction of what is left."""
+        return Construction(self.log.events, {key: ident for key, (ident, _, _) in self._live.items()})
 
     def states(self) -> list[tuple[int, AllocationEvent]]:
         """Return the states of optimizers that were live when the step began, each with the events before its step.
@@ -269,8 +292,9 @@ class LiveStorages(AnsweredReads):  # type: ignore[no-untyped-call]
         device = tensor.fake_device if isinstance(tensor, FakeTensor) else tensor.device
         if not size or device.type != self._device_type:
             return
-        self._idents += 1
-        ident = self._idents
+        if is_output or (ident := self._made.get(key, 0)) == 0:
+            self._idents += 1
+            ident = self._idents
         self._live[key] = (ident, size, weakref.ref(storage, partial(self._end, key)))
         event = AllocationEvent(ident, size)
         if is_output or entry is not None:

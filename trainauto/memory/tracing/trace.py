@@ -21,7 +21,7 @@ from trainauto.memory.cuda_allocator.steps import Late, Needed, needed_bytes, pe
 from trainauto.memory.tracing.host_reads import HostRead, ModelReads, UnanswerableError, place_of_error
 from trainauto.memory.tracing.libraries import Libraries
 from trainauto.memory.tracing.mask_checks import masks_by_content
-from trainauto.memory.tracing.storage_tracker import LiveStorages, StepLog, UntraceableTensorError
+from trainauto.memory.tracing.storage_tracker import Construction, LiveStorages, StepLog, UntraceableTensorError
 
 LARGEST_DIFFERENCE = 0.01
 """Peaks that follow data by no more than this are one peak: it is the error that traces may have anyway."""
@@ -45,6 +45,8 @@ class Trace:
         late: of ``initial``, what a run's first step takes: workspaces of libraries and states of optimizers, each
             with the number of the step's events before it.
         events: what the step allocated and freed, in order, for the simulation of an allocator.
+        construction: what making the model allocated and freed on the card, where it was made there; what is left of it
+            is part of ``initial``.
         hides_memory: kernels take memory that no trace knows: those of convolutions above all.
         peak_with_copies_bytes: the peak where a CPU's kernels copy what they are given; elsewhere ``peak_bytes``.
         multiplications: of the step's matrix products and fused attention; convolutions are not counted.
@@ -61,6 +63,17 @@ class Trace:
     multiplications: int = 0
     late: Late = ()
     workspaces_bytes: tuple[int, ...] = ()
+    construction: tuple[AllocationEvent, ...] = ()
+
+    @property
+    def before(self) -> tuple[AllocationEvent, ...]:
+        """What comes before a run's first step: the model's construction, and what is live besides."""
+        left: set[int] = set()
+        for ident, size_bytes in self.construction:
+            (left.add if size_bytes else left.discard)(ident)
+        found = {event.ident for event in self.initial}
+        gone = (AllocationEvent(ident, 0) for ident in sorted(left - found))
+        return (*self.construction, *gone, *(event for event in self.initial if event.ident not in left))
 
     @property
     def held_bytes(self) -> int:
@@ -75,11 +88,11 @@ class Trace:
 
     def reserved_bytes(self, *, expandable: bool) -> int:
         """Return what torch's CUDA allocator reserves for such steps where there is plenty, by simulation."""
-        return peak_reserved_bytes(self.events, expandable=expandable, before=self.initial, late=self.late)
+        return peak_reserved_bytes(self.events, expandable=expandable, before=self.before, late=self.late)
 
     def needed_bytes(self, *, expandable: bool) -> Needed:
         """Return what torch's CUDA allocator needs for such steps, by simulation."""
-        return needed_bytes(self.events, expandable=expandable, before=self.initial, late=self.late)
+        return needed_bytes(self.events, expandable=expandable, before=self.before, late=self.late)
 
 
 def trace(
@@ -91,6 +104,7 @@ def trace(
     ends_early: bool | Callable[[], bool] = False,
     libraries: Libraries | None = None,
     told: Sequence[Tensor] = (),
+    construction: Construction | None = None,
 ) -> Trace:
     """Run a step a few times and follow its memory; the last one counts.
 
@@ -109,6 +123,7 @@ def trace(
             step.
         libraries: of the card that is asked for; ``None`` follows what a CPU does.
         told: real tensors whose values are those of a run: what the model reads of what follows from them is true.
+        construction: of the model, where it was made on the card.
 
     Raises:
         TraceError: the step fails, or its memory depends on data.
@@ -116,7 +131,7 @@ def trace(
     if steps < 1:
         raise ValueError(f"steps must be at least 1, got {steps}")
     reads = ModelReads(large=False)
-    follow = partial(_follow, step, steps, held, device_type, ends_early, libraries, told)
+    follow = partial(_follow, step, steps, held, device_type, ends_early, libraries, told, construction)
     try:
         first = follow(reads)
     except TraceError as error:
@@ -154,9 +169,10 @@ def _follow(
     ends_early: bool | Callable[[], bool],
     libraries: Libraries | None,
     told: Sequence[Tensor],
+    construction: Construction | None,
     reads: ModelReads,
 ) -> Trace:
-    live = LiveStorages(device_type, reads, libraries, told)
+    live = LiveStorages(device_type, reads, libraries, told, construction)
     live.hold(held)
     try:
         for _ in range(steps):
@@ -173,10 +189,10 @@ def _follow(
                 break
     except Exception as error:
         raise TraceError(", ".join([_reason(error), *_notes_of(error)])) from error
-    return _trace_of(live.log, live.states(), live.hides_memory)
+    return _trace_of(live.log, live.states(), live.hides_memory, construction.events if construction else ())
 
 
-def _trace_of(log: StepLog, states: Late, hides_memory: bool) -> Trace:
+def _trace_of(log: StepLog, states: Late, hides_memory: bool, construction: Sequence[AllocationEvent]) -> Trace:
     peaks = log.peaks()
     return Trace(
         persistent_bytes=sum(size for _, size in log.before_later_steps),
@@ -189,6 +205,7 @@ def _trace_of(log: StepLog, states: Late, hides_memory: bool) -> Trace:
         multiplications=log.multiplications,
         late=(*log.workspaces, *states),
         workspaces_bytes=tuple(workspace.size_bytes for _, workspace in log.workspaces),
+        construction=tuple(construction),
     )
 
 
