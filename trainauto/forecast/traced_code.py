@@ -29,7 +29,8 @@ from trainauto.memory.tracing.fake_tensors import fake_world
 from trainauto.memory.tracing.host_reads import ModelReads, place_of_error
 from trainauto.memory.tracing.libraries import Hardware, Libraries, card_libraries, planned_for
 from trainauto.memory.tracing.live_module import FakeTwin
-from trainauto.memory.tracing.storage_tracker import Construction, LiveStorages
+from trainauto.memory.tracing.step_log import Construction
+from trainauto.memory.tracing.storage_tracker import LiveStorages
 from trainauto.memory.tracing.trace import Trace, TraceError, trace
 
 

@@ -21,7 +21,8 @@ from trainauto.memory.cuda_allocator.steps import Late, Needed, needed_bytes, pe
 from trainauto.memory.tracing.host_reads import HostRead, ModelReads, UnanswerableError, place_of_error
 from trainauto.memory.tracing.libraries import Libraries
 from trainauto.memory.tracing.mask_checks import masks_by_content
-from trainauto.memory.tracing.storage_tracker import Construction, LiveStorages, StepLog, UntraceableTensorError
+from trainauto.memory.tracing.step_log import Construction, StepLog
+from trainauto.memory.tracing.storage_tracker import LiveStorages, UntraceableTensorError
 
 LARGEST_DIFFERENCE = 0.01
 """Peaks that follow data by no more than this are one peak: it is the error that traces may have anyway."""
