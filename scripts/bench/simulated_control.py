@@ -324,6 +324,7 @@ BESIDE_HEAD = """## Beside another program
 On a card of 6 GiB another process takes 30 % before step 300 and gives it back at step 800. Use is the median of the
 last 20 steps' peaks, of the target and, beside the other program, of the memory that is left to the run. A step during
 which the memory goes may fail. Failures: steps that ran out of memory among the first 40 after a change, and others.
+The simulated card lets a program take memory that another one uses; a run that has all it needs keeps its plan then.
 
 | network | segments | before: batch x px, use | beside: of what is left | after | failures |
 |---|---|---|---|---|---|"""

@@ -107,8 +107,8 @@ class LiveStorages(AnsweredReads):  # type: ignore[no-untyped-call]
         phase = self.watch.now()
         if phase != self.log.phases[-1][1]:
             self.log.phases.append((len(self.log.events), phase))
-        for optimizer in self.watch.optimizers[len(self.log.optimizers) :]:
-            self.log.optimizers.append((len(self.log.events), optimizer))
+        if len(self.watch.optimizers) > len(self.log.optimizers):
+            self.log.optimizers.append((len(self.log.events), self.watch.optimizers[-1]))
         operator = facts_of(func)
         if operator.reads and isinstance(args[0], FakeTensor) and self.contents.is_known(args[0]):
             return self.answer(func, args)  # fake tensors take long to say that they do not know
