@@ -100,6 +100,7 @@ class CodeTracer:
                     ends_early=True,
                     libraries=self._libraries(),
                     construction=self._construction,
+                    lazy_states=True,
                 )
             except TraceError as error:
                 if isinstance(error.__cause__, InputError):

@@ -96,6 +96,7 @@ class FakeTwin:
                     step,
                     steps=steps,
                     held=[*owners, *held],
+                    lazy_states=True,
                     device_type=self.device.type,
                     ends_early=True,
                     libraries=libraries,

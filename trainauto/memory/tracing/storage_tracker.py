@@ -1,7 +1,7 @@
 """Follows storages: what each operator allocates, what is freed between operators, and in which phase of a step."""
 
 import weakref
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -75,16 +75,20 @@ class LiveStorages(AnsweredReads):  # type: ignore[no-untyped-call]
         live = [AllocationEvent(ident, size) for ident, size, _ in self._live.values()]
         self.log = StepLog(live)
 
+    def held(self) -> set[int]:
+        """Return the numbers of what is live."""
+        return {ident for ident, _, _ in self._live.values()}
+
     def construction(self) -> Construction:
         """Return what was made and freed so far, as the construction of what is left."""
         return Construction(self.log.events, {key: ident for key, (ident, _, _) in self._live.items()})
 
-    def states(self) -> list[tuple[int, AllocationEvent]]:
+    def states(self, *, before: Collection[int]) -> list[tuple[int, AllocationEvent]]:
         """Return the states of optimizers that were live when the step began, each with the events before its step.
 
-        A run's first step makes them there.
+        A run's first step makes them there, but for those that were there ``before``.
         """
-        initial = dict(self.log.initial)
+        initial = {ident: size_bytes for ident, size_bytes in self.log.initial if ident not in before}
         found: dict[int, int] = {}
         for place, optimizer in self.log.optimizers:
             for tensor in tensors_in(list(optimizer.state.values())):

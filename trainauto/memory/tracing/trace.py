@@ -106,6 +106,7 @@ def trace(
     libraries: Libraries | None = None,
     told: Sequence[Tensor] = (),
     construction: Construction | None = None,
+    lazy_states: bool = False,
 ) -> Trace:
     """Run a step a few times and follow its memory; the last one counts.
 
@@ -125,6 +126,8 @@ def trace(
         libraries: of the card that is asked for; ``None`` follows what a CPU does.
         told: real tensors whose values are those of a run: what the model reads of what follows from them is true.
         construction: of the model, where it was made on the card.
+        lazy_states: a run's first step makes the states that ``held`` optimizers have already; the engine makes them
+            before, and torch's optimizers there.
 
     Raises:
         TraceError: the step fails, or its memory depends on data.
@@ -132,7 +135,7 @@ def trace(
     if steps < 1:
         raise ValueError(f"steps must be at least 1, got {steps}")
     reads = ModelReads(large=False)
-    follow = partial(_follow, step, steps, held, device_type, ends_early, libraries, told, construction)
+    follow = partial(_follow, step, steps, held, device_type, ends_early, libraries, told, construction, lazy_states)
     try:
         first = follow(reads)
     except TraceError as error:
@@ -171,10 +174,12 @@ def _follow(
     libraries: Libraries | None,
     told: Sequence[Tensor],
     construction: Construction | None,
+    lazy_states: bool,
     reads: ModelReads,
 ) -> Trace:
     live = LiveStorages(device_type, reads, libraries, told, construction)
     live.hold(held)
+    before = set() if lazy_states else live.held()
     try:
         for _ in range(steps):
             with _no_garbage():
@@ -190,7 +195,9 @@ def _follow(
                 break
     except Exception as error:
         raise TraceError(", ".join([_reason(error), *_notes_of(error)])) from error
-    return _trace_of(live.log, live.states(), live.hides_memory, construction.events if construction else ())
+    return _trace_of(
+        live.log, live.states(before=before), live.hides_memory, construction.events if construction else ()
+    )
 
 
 def _trace_of(log: StepLog, states: Late, hides_memory: bool, construction: Sequence[AllocationEvent]) -> Trace:

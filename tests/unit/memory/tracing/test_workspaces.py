@@ -119,6 +119,9 @@ def test_the_first_step_makes_the_optimizers_state_where_its_step_begins() -> No
             adam.step()
 
         found = trace(step, held=[layer, adam], libraries=CARD)
+        again = {lazy: trace(step, held=[layer, adam], libraries=CARD, lazy_states=lazy).late for lazy in (False, True)}
+    assert len(again[True]) == len(found.late)
+    assert len(again[False]) == 2  # workspaces: the states were there before the run, as the engine makes them
     weight = 64 * 64 * 4
     places = [place for place, event in found.late if event.size_bytes == weight]
     assert len(places) == 2
