@@ -1,7 +1,7 @@
 """What fits on a card, by a forecast of what plans need: the same for option files and for code."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -13,11 +13,11 @@ from trainauto.core.units import GIB, size_text
 from trainauto.forecast.benchmark_plans import DeviceBenchmark
 from trainauto.forecast.loss_bytes import LossBytes
 from trainauto.memory.cost.cost_model import UPPER, CostModel
-from trainauto.memory.cost.memory_forecast import MemoryForecast
+from trainauto.memory.cost.memory_forecast import CardTracer, MemoryForecast
 from trainauto.memory.cost.ratio_prior import RatioPrior
 from trainauto.memory.cost.traced_fit import Prior
 from trainauto.memory.cuda_allocator.segments import planned_segments
-from trainauto.memory.tracing.libraries import LARGE_CARD, Hardware, cublas_workspace_bytes
+from trainauto.memory.tracing.libraries import LARGE_CARD, Hardware, attention_of, cublas_workspace_bytes
 from trainauto.options.cards import CardPreset, card_by_words, card_of_memory, under_budget
 from trainauto.options.run_options import FileOptions
 
@@ -229,8 +229,37 @@ def plan_on_card(
     )
 
 
+def by_kernels(
+    cards: Sequence[CardPreset],
+    tracer: CardTracer,
+    plans: Callable[[Sequence[CardPreset], MemoryForecast | None], tuple[MemoryForecast, Sequence[CardPlan]]],
+) -> tuple[MemoryForecast, tuple[CardPlan, ...]]:
+    """Plan for cards, apart for those on which attention takes other kernels; return the first forecast, and the plans.
+
+    Args:
+        cards: the cards.
+        tracer: is aimed at the newest of those that are planned for together.
+        plans: of some cards, by what was forecast for others where no attention is computed, else by its own traces.
+    """
+    groups: dict[tuple[bool, bool], list[CardPreset]] = {}
+    for card in cards:
+        groups.setdefault(attention_of(_hardware_of(card).capability), []).append(card)
+    first: MemoryForecast | None = None
+    found: dict[str, CardPlan] = {}
+    for group in groups.values():
+        if first is None or first.attends:
+            tracer.aim(newest_of(group))
+            forecast, answers = plans(group, None)
+        else:
+            forecast, answers = plans(group, first)
+        first = first or forecast
+        found |= {card.name: answer for card, answer in zip(group, answers, strict=True)}
+    assert first is not None  # noqa: S101 - there is a card
+    return first, tuple(found[card.name] for card in cards)
+
+
 def newest_of(cards: Sequence[CardPreset]) -> Hardware:
-    """Return what kernels ask of the newest of several cards, for which steps are traced."""
+    """Return what kernels ask of the newest of several cards."""
     return max((_hardware_of(card) for card in cards), key=lambda hardware: hardware.capability, default=LARGE_CARD)
 
 

@@ -4,10 +4,10 @@ from collections.abc import Mapping, Sequence
 
 from trainauto.core.plan import Axis, Plan
 from trainauto.core.units import GIB
-from trainauto.forecast.card_plan import CardPlan, CardPlans, CardTarget, newest_of, plan_on_card, what_is_unknown
+from trainauto.forecast.card_plan import CardPlan, CardPlans, CardTarget, by_kernels, plan_on_card, what_is_unknown
 from trainauto.forecast.plan_request import PlanRequest
 from trainauto.forecast.traced_code import CodeTracer
-from trainauto.memory.cost.memory_forecast import LARGEST_TRACED, PlanTracer, forecast_memory
+from trainauto.memory.cost.memory_forecast import LARGEST_TRACED, CardTracer, MemoryForecast, forecast_memory
 from trainauto.options.cards import CardPreset
 
 MOST_ROUNDS = 2
@@ -21,14 +21,14 @@ def plan_code(request: PlanRequest, cards: Sequence[CardPreset]) -> CardPlans:
         InputError: the request cannot be used.
         TraceError: its steps cannot be traced.
     """
-    tracer = CodeTracer(request, newest_of(cards))
+    tracer = CodeTracer(request)
     return plan_traced("code", tracer.network, tracer, request.axes(), cards, request.target_vram_usage)
 
 
 def plan_traced(
     name: str,
     network: str,
-    tracer: PlanTracer,
+    tracer: CardTracer,
     axes: tuple[Axis, ...],
     cards: Sequence[CardPreset],
     target_vram_usage: float | None = None,
@@ -66,27 +66,32 @@ def plan_traced(
         InputError, TraceError: as the tracer does.
     """
     smallest = Plan.of(**{axis.name: axis.clamp(axis.minimum) for axis in axes})
-    targets = [
-        CardTarget(
-            card,
-            (memory_bytes or {}).get(card.name, int(card.memory_gib * GIB)),
-            target_vram_usage or card.target_vram_usage,
-            card.safety_margin,
-        )
-        for card in cards
-    ]
-    forecast = forecast_memory(tracer, axes, largest_batch=largest_traced)
-    if kept is not None and not forecast.knows(kept):
-        forecast = forecast.extended({kept: tracer.trace(kept)})
 
-    def answered() -> list[CardPlan]:
-        return [plan_on_card(to, axes, smallest, forecast, most_tokens, most_samples, kept=kept) for to in targets]
+    def plans(some: Sequence[CardPreset], known: MemoryForecast | None) -> tuple[MemoryForecast, Sequence[CardPlan]]:
+        forecast = known or forecast_memory(tracer, axes, largest_batch=largest_traced)
+        if kept is not None and not forecast.knows(kept):
+            forecast = forecast.extended({kept: tracer.trace(kept)})
+        targets = [
+            CardTarget(
+                card,
+                (memory_bytes or {}).get(card.name, int(card.memory_gib * GIB)),
+                target_vram_usage or card.target_vram_usage,
+                card.safety_margin,
+            )
+            for card in some
+        ]
 
-    answers = answered()
-    for _ in range(MOST_ROUNDS):
-        chosen = {card.plan: tracer.trace(card.plan) for card in answers if card.plan and not forecast.knows(card.plan)}
-        if not chosen:
-            break
-        forecast = forecast.extended(chosen)
+        def answered() -> list[CardPlan]:
+            return [plan_on_card(to, axes, smallest, forecast, most_tokens, most_samples, kept=kept) for to in targets]
+
         answers = answered()
-    return CardPlans(name, network, (*notes, *what_is_unknown()), forecast, axes, tuple(answers), bounded_by=bounded_by)
+        for _ in range(MOST_ROUNDS):
+            chosen = {card.plan for card in answers if card.plan and not forecast.knows(card.plan)}
+            if not chosen:
+                break
+            forecast = forecast.extended({plan: tracer.trace(plan) for plan in chosen})
+            answers = answered()
+        return forecast, answers
+
+    forecast, answers = by_kernels(cards, tracer, plans)
+    return CardPlans(name, network, (*notes, *what_is_unknown()), forecast, axes, answers, bounded_by=bounded_by)

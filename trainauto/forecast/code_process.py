@@ -7,7 +7,7 @@ from typing import Any
 from trainauto.core.errors import InputError
 from trainauto.core.plan import Axis, Plan
 from trainauto.core.worker_process import WorkerDiedError, WorkerProcess
-from trainauto.forecast.card_plan import CardPlans, newest_of
+from trainauto.forecast.card_plan import CardPlans
 from trainauto.forecast.code_plans import plan_traced
 from trainauto.forecast.trace_process import TRACE_TIMEOUT_S, TraceProcessDiedError
 from trainauto.memory.cost.memory_forecast import PlanBytes
@@ -28,15 +28,20 @@ class CodeProcess:
 
     def __init__(self, worker: WorkerProcess) -> None:
         self._worker = worker
+        self._card: list[int] | None = None
 
-    def load(self, name: str, folder: Path, hardware: Hardware) -> dict[str, Any]:
-        """Have it import ``module:factory``, to be traced for a card; return what it says of that.
+    def aim(self, hardware: Hardware) -> None:
+        """Trace for such a card from here on."""
+        self._card = hardware.as_words()
+
+    def load(self, name: str, folder: Path) -> dict[str, Any]:
+        """Have it import ``module:factory``; return what it says of that.
 
         Raises:
             InputError: there is no such thing, or it cannot be used.
             TraceError: its model cannot be copied to fake tensors.
         """
-        return self._asked({"python": name, "folder": str(folder), "card": hardware.as_words()}, LOAD_TIMEOUT_S)
+        return self._asked({"python": name, "folder": str(folder)}, LOAD_TIMEOUT_S)
 
     def trace(self, plan: Plan) -> PlanBytes:
         """Trace a step under a plan.
@@ -45,7 +50,7 @@ class CodeProcess:
             InputError: the loss is none.
             TraceError: the step cannot be traced, or the process died.
         """
-        return PlanBytes(**self._asked({"plan": plan.to_dict()}, TRACE_TIMEOUT_S))
+        return PlanBytes(**self._asked({"plan": plan.to_dict(), "card": self._card}, TRACE_TIMEOUT_S))
 
     def _asked(self, message: dict[str, Any], timeout_s: float) -> dict[str, Any]:
         try:
@@ -71,6 +76,6 @@ def plan_named_code(name: str, folder: Path, cards: Sequence[CardPreset], worker
         TraceError: its steps cannot be traced.
     """
     process = CodeProcess(worker)
-    said = process.load(name, folder, newest_of(cards))
+    said = process.load(name, folder)
     axes = tuple(Axis(**axis) for axis in said["axes"])
     return plan_traced(name, said["network"], process, axes, cards, said["target_vram_usage"])

@@ -2,9 +2,9 @@
 
     python -m trainauto.forecast.code_worker
 
-    {"python": "my_training:plan_request", "folder": "...", "card": [9, 0, 132]}
+    {"python": "my_training:plan_request", "folder": "..."}
     {"network": "Transformer", "axes": [{"name": "tokens", ...}, ...], "target_vram_usage": null}
-    {"plan": {"batch_size": 8, "tokens": 512}}
+    {"plan": {"batch_size": 8, "tokens": 512}, "card": [9, 0, 132]}
     {"peak_bytes": 10737418240, "persistent_bytes": ..., "phase_peaks_bytes": {...}, ...}
 
 Every further plan is of the same code. ``CodeProcess`` of :mod:`trainauto.forecast.code_process` is the other side.
@@ -41,11 +41,13 @@ def _code_handler() -> Handler:
     tracers: list[CodeTracer] = []
 
     def handle(message: Request) -> dict[str, Any]:
+        if (hardware := hardware_from(message.get("card"))) is not None:
+            tracers[-1].aim(hardware)
         if "plan" in message:
             return asdict(tracers[-1].trace(Plan.from_dict(message["plan"])))
         with cpu_for_cuda():  # written for a card, it may decorate functions with autocast or move what it makes
             request = load_request(message["python"], Path(message["folder"]))
-        tracer = CodeTracer(request, hardware_from(message["card"]))
+        tracer = CodeTracer(request)
         tracers.append(tracer)
         gc.freeze()  # it lives as long as the process: looking at it would take a third of the time of a trace
         return {

@@ -14,7 +14,7 @@ from trainauto.core.plan import BATCH_SIZE, Axis
 from trainauto.core.units import GIB
 from trainauto.core.words import counted, path_words
 from trainauto.core.worker_process import WorkerProcess
-from trainauto.forecast.card_plan import CardPlans, newest_of, within_budget
+from trainauto.forecast.card_plan import CardPlans, within_budget
 from trainauto.forecast.code_plans import plan_traced
 from trainauto.forecast.trace_process import TraceProcess
 from trainauto.memory.cuda_allocator.segments import planned_segments
@@ -72,7 +72,6 @@ def plan_finetuning(
         worker=child,
         timeout_s=TRACE_TIMEOUT_S,
         known={SAMPLE: largest.as_known()},
-        hardware=newest_of(cards),
     ) as tracer:
         return plan_traced(
             options.name,

@@ -1,15 +1,16 @@
 """What fits of a fine-tuning by number format, gradient checkpointing and 4 bits, and what each of these costs."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 
 from trainauto.builders.finetune_automations import controller_settings
 from trainauto.builders.finetune_networks import SAMPLE
-from trainauto.core.plan import BATCH_SIZE, Plan
+from trainauto.core.plan import BATCH_SIZE, Axis, Plan
 from trainauto.core.units import GIB
 from trainauto.core.worker_process import WorkerProcess, start_tracing
-from trainauto.forecast.card_plan import CardPlan, CardTarget, newest_of, plan_on_card, what_is_unknown, within_budget
+from trainauto.forecast.card_plan import CardPlan, CardTarget, by_kernels, plan_on_card, what_is_unknown, within_budget
 from trainauto.forecast.finetune_plans import (
     TRACE_TIMEOUT_S,
     Loaded,
@@ -147,15 +148,15 @@ def plan_recipes(loaded: Loaded, cards: Sequence[CardPreset], child: WorkerProce
     settings = controller_settings(loaded)
     axes = (conversations_axis(options, settings),)
     chosen, bounded_by = within_budget(cards, options)
-    targets = [
-        CardTarget(
+    targets = {
+        preset.name: CardTarget(
             preset,
             int(card.memory_gib * GIB),
             (settings or {}).get("target_vram_usage") or preset.target_vram_usage,
             preset.safety_margin,
         )
         for card, preset in zip(cards, chosen, strict=True)
-    ]
+    }
     largest = largest_conversation(loaded)
     known = {SAMPLE: largest.as_known()}
     found = []
@@ -170,19 +171,29 @@ def plan_recipes(loaded: Loaded, cards: Sequence[CardPreset], child: WorkerProce
                 worker=worker,
                 timeout_s=TRACE_TIMEOUT_S,
                 known=known,
-                hardware=newest_of(cards),
             )
             stack.callback(tracer.close)  # at the end: the next recipe is traced by the same process
-            traced = {(batch, 1): tracer.trace(Plan.of(**{BATCH_SIZE: batch})) for batch in TRACED_BATCHES}
-            forecast = MemoryForecast.of(traced, 1, sum(one.seconds for one in traced.values()), 1)
-            first = Plan.of(**{BATCH_SIZE: 1})
-            on_cards = tuple(plan_on_card(target, axes, first, forecast) for target in targets)
-            found.append(RecipePlans(recipe, forecast, traced[TRACED_BATCHES[0], 1].multiplications, on_cards))
+            forecast, on_cards = by_kernels(chosen, tracer, partial(_planned, tracer, targets, axes))
+            found.append(RecipePlans(recipe, forecast, forecast.traced[TRACED_BATCHES[0], 1].multiplications, on_cards))
     return AllRecipes(
         options.name,
         trained_words(options),
         (*([bounded_by] if bounded_by else []), *notes_on(largest), *what_is_unknown()),
         tuple(found),
-        tuple(card.preset.name for card in targets),
+        tuple(targets),
         sum(one.forecast.seconds for one in found),
     )
+
+
+def _planned(
+    tracer: TraceProcess,
+    targets: Mapping[str, CardTarget],
+    axes: tuple[Axis, ...],
+    cards: Sequence[CardPreset],
+    known: MemoryForecast | None,
+) -> tuple[MemoryForecast, Sequence[CardPlan]]:
+    if known is None:
+        traced = {(batch, 1): tracer.trace(Plan.of(**{BATCH_SIZE: batch})) for batch in TRACED_BATCHES}
+        known = MemoryForecast.of(traced, 1, sum(one.seconds for one in traced.values()), 1)
+    first = Plan.of(**{BATCH_SIZE: 1})
+    return known, [plan_on_card(targets[card.name], axes, first, known) for card in cards]

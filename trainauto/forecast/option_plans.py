@@ -16,11 +16,19 @@ from trainauto.core.units import GIB
 from trainauto.core.worker_process import WorkerProcess
 from trainauto.data.dynamic_dataset import DatasetScan
 from trainauto.forecast.benchmark_plans import benchmark_plans
-from trainauto.forecast.card_plan import CardPlans, CardTarget, newest_of, plan_on_card, what_is_unknown, within_budget
+from trainauto.forecast.card_plan import (
+    CardPlan,
+    CardPlans,
+    CardTarget,
+    by_kernels,
+    plan_on_card,
+    what_is_unknown,
+    within_budget,
+)
 from trainauto.forecast.loss_bytes import bytes_by_loss
 from trainauto.forecast.text_plans import plan_language_model
 from trainauto.forecast.trace_process import TraceProcess
-from trainauto.memory.cost.memory_forecast import PlanTracer, forecast_memory
+from trainauto.memory.cost.memory_forecast import CardTracer, MemoryForecast, forecast_memory
 from trainauto.memory.cuda_allocator.segments import planned_segments
 from trainauto.options.cards import CardPreset
 from trainauto.options.load import LoadedOptions, runs_of_the_engine
@@ -63,10 +71,7 @@ def plan_super_resolution(
 ) -> CardPlans:
     """Trace the run of an option file of super-resolution; arguments and errors are those of :func:`plan_for_cards`."""
     notes = []
-    tracer = TraceProcess(
-        loaded.path, loaded.overrides, segments=planned_segments(), worker=child, hardware=newest_of(cards)
-    )
-    with tracer:
+    with TraceProcess(loaded.path, loaded.overrides, segments=planned_segments(), worker=child) as tracer:
         tracer.start()  # torch is loaded there while the network is built here
         load_plugins(loaded)
         network = build_network(loaded, pretrained=False)
@@ -84,7 +89,7 @@ def plan_super_resolution(
 
 
 def plan_crops(
-    loaded: LoadedOptions, axes: tuple[Axis, ...], cards: Sequence[CardPreset], tracer: PlanTracer
+    loaded: LoadedOptions, axes: tuple[Axis, ...], cards: Sequence[CardPreset], tracer: CardTracer
 ) -> tuple[CardPlans, tuple[Axis, ...]]:
     """Say what fits on each card, and within which bounds of all of them plans were looked at.
 
@@ -103,21 +108,26 @@ def plan_crops(
     controllers = {card.name: _controller(loaded, card, axes) for card in cards}
     bounds = {name: controller.bounded(axes) for name, controller in controllers.items()}
     hull = _hull(axes, list(bounds.values()))
-    forecast = forecast_memory(tracer, hull)
     first = first_plan(loaded.options)
     kept = None if _steering(loaded) else first
-    if kept is not None and not forecast.knows(kept):
-        forecast = forecast.extended({kept: tracer.trace(kept)})
-    answers = tuple(
-        plan_on_card(
-            _target(card, whole[card.name], controllers[card.name]),
-            bounds[card.name],
-            controllers[card.name].effective.forward(first),
-            forecast,
-            kept=kept,
-        )
-        for card in cards
-    )
+
+    def plans(some: Sequence[CardPreset], known: MemoryForecast | None) -> tuple[MemoryForecast, Sequence[CardPlan]]:
+        forecast = known or forecast_memory(tracer, hull)
+        if kept is not None and not forecast.knows(kept):
+            forecast = forecast.extended({kept: tracer.trace(kept)})
+        answers = [
+            plan_on_card(
+                _target(card, whole[card.name], controllers[card.name]),
+                bounds[card.name],
+                controllers[card.name].effective.forward(first),
+                forecast,
+                kept=kept,
+            )
+            for card in some
+        ]
+        return forecast, answers
+
+    forecast, answers = by_kernels(cards, tracer, plans)
     options = loaded.options
     notes = tuple(what_is_unknown())
     return CardPlans(options.name, options.network_g.type, notes, forecast, axes, answers, bounded_by=bounded_by), hull

@@ -47,10 +47,7 @@ def plan_language_model(
         advice = "Leave it out; `validate` trains a real step on the texts and says what it took."
         raise InputError(Problem("--measure tries crops of images, and this file is of texts", advice=advice))
     chosen, bounded_by = within_budget(cards, options)
-    tracer = TraceProcess(
-        loaded.path, loaded.overrides, segments=planned_segments(), worker=child, hardware=newest_of(cards)
-    )
-    with tracer:
+    with TraceProcess(loaded.path, loaded.overrides, segments=planned_segments(), worker=child) as tracer:
         return plan_traced(
             options.name,
             _words_of(options),

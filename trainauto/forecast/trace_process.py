@@ -43,7 +43,6 @@ class TraceProcess:
         timeout_s: bound of one trace.
         worker: a process started for a card, or for none, as this one; it is the first, and is ended here.
         known: what it cannot know by the option file alone, as plain values.
-        hardware: of the card that is planned for; ``None`` for the one that is there.
     """
 
     def __init__(
@@ -56,9 +55,8 @@ class TraceProcess:
         timeout_s: float = TRACE_TIMEOUT_S,
         worker: WorkerProcess | None = None,
         known: Mapping[str, Any] | None = None,
-        hardware: Hardware | None = None,
     ) -> None:
-        self._card = None if hardware is None else hardware.as_words()
+        self._card: list[int] | None = None
         self._file = options
         self._options, self._overrides = str(options.resolve()), list(overrides)
         self._segments = segments
@@ -78,6 +76,10 @@ class TraceProcess:
     def knows(self, fact: str) -> None:
         """Have traces from here on know one more fact that holds of the run."""
         self._known[fact] = True
+
+    def aim(self, hardware: Hardware) -> None:
+        """Trace for such a card from here on; for the one that is there until then."""
+        self._card = hardware.as_words()
 
     def trace(self, plan: Plan, overrides: Sequence[str] = ()) -> PlanBytes:
         """Trace a step under a plan.

@@ -5,7 +5,7 @@ does as CUDA does meanwhile, in this thread alone, so that nobody who computes b
 """
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
@@ -26,7 +26,7 @@ from trainauto.memory.cuda_allocator.segments import planned_segments
 from trainauto.memory.tracing.cuda_devices import cpu_for_cuda
 from trainauto.memory.tracing.cuda_in_thread import as_on_cuda
 from trainauto.memory.tracing.fake_tensors import fake_world
-from trainauto.memory.tracing.host_reads import ModelReads, place_of_error
+from trainauto.memory.tracing.host_reads import AnsweredReads, ModelReads, place_of_error
 from trainauto.memory.tracing.libraries import Hardware, Libraries, card_libraries, planned_for
 from trainauto.memory.tracing.live_module import FakeTwin
 from trainauto.memory.tracing.step_log import Construction
@@ -39,20 +39,18 @@ class CodeTracer:
 
     Attributes:
         network: type of the model.
-        hardware: of the card that is planned for.
 
     Args:
         request: what is asked.
-        hardware: of the card that is planned for; ``None`` for the one that is there.
 
     Raises:
         InputError: the request cannot be used.
         TraceError: the model cannot be copied to fake tensors.
     """
 
-    def __init__(self, request: PlanRequest, hardware: Hardware | None = None) -> None:
+    def __init__(self, request: PlanRequest) -> None:
         start = time.perf_counter()
-        self.hardware = hardware
+        self._hardware: Hardware | None = None
         self._request = request
         self._shapes = BatchShapes(request.shapes)
         self._construction: Construction | None = None
@@ -71,6 +69,10 @@ class CodeTracer:
                 with _as_input("making the optimizer failed"):
                     self._optimizer = request.optimizer_of(trained)
         self._seconds = time.perf_counter() - start
+
+    def aim(self, hardware: Hardware) -> None:
+        """Trace for such a card from here on; for the one that is there until then."""
+        self._hardware = hardware
 
     def trace(self, plan: Plan) -> PlanBytes:
         """Trace a step under a plan.
@@ -108,12 +110,12 @@ class CodeTracer:
                 raise
 
     def _libraries(self) -> Libraries:
-        with planned_for(self.hardware):
+        with planned_for(self._hardware):
             return card_libraries()
 
     @contextmanager
     def _world(self) -> Iterator[None]:
-        with planned_for(self.hardware), as_on_cuda(), cpu_for_cuda(), fake_world(self._mode):
+        with planned_for(self._hardware), as_on_cuda(), cpu_for_cuda(), fake_world(self._mode):
             yield
 
     def _infer(self, plan: Plan) -> None:
@@ -154,6 +156,9 @@ def total_loss(given: Any) -> Tensor:
     return total
 
 
+ELSEWHERE = 0.01
+"""Of a construction on the card, the share of bytes that may be made elsewhere: counters, schedules."""
+
 _Twin = tuple[nn.Module, Optimizer | None, FakeTensorMode]
 
 
@@ -163,12 +168,20 @@ def _twin_of(model: nn.Module, request: PlanRequest) -> _Twin:
     return twin.module, twin.optimizer, twin.mode
 
 
+class _Constructed(LiveStorages):  # type: ignore[no-untyped-call]
+    """What a constructor allocates; whatever it reads is answered."""
+
+    def answer(self, func: Any, args: Sequence[Any]) -> bool | int | float:
+        """Answer as where no memory is followed."""
+        return AnsweredReads.answer(self, func, args)
+
+
 def _made_fake(make: Any) -> tuple[_Twin, Construction | None] | None:
     """Return a model that was made without data; ``None`` where its constructor needs some.
 
     Where it is made on the card, what that allocates and frees there is returned, too.
     """
-    live = LiveStorages("cpu", ModelReads(large=False))
+    live = _Constructed("cpu", ModelReads(large=False))
     with fake_world() as mode, live, cpu_for_cuda() as devices:
         try:
             model = make()
@@ -176,7 +189,8 @@ def _made_fake(make: Any) -> tuple[_Twin, Construction | None] | None:
             raise
         except Exception:
             return None
-    return (_checked(model), None, mode), live.construction() if devices.makes_there else None
+    on_card = devices.made_bytes[False] <= ELSEWHERE * devices.made_bytes[True]
+    return (_checked(model), None, mode), live.construction() if devices.made_bytes[True] and on_card else None
 
 
 def _made(make: Any) -> nn.Module:

@@ -95,7 +95,7 @@ def drawn(dice: random.Random) -> Call:
     size = dice.choice((6, 30, 32, 64, 72, 128, 200, 256, 264))
     keys = dice.choice((length, length, 77))
     is_grouped = dice.random() < 0.2
-    few = heads // 2 if is_grouped else heads
+    few = dice.choice((heads // 2, heads)) if is_grouped else heads
     value_size = size if dice.random() < 0.85 else size // 2
     dtype = dice.choice((torch.float32, torch.float16, torch.bfloat16))
     mask = None

@@ -122,7 +122,8 @@ def attention(dice: random.Random) -> tuple[str, Sequence[Any], Callable[[], Any
         return "aten::_scaled_dot_product_flash_attention", (query, key), lambda: call(query, key, value)
     attended, gradient = functional.scaled_dot_product_attention(query, key, value), tensor().detach()
     name = f"aten::_scaled_dot_product_{'flash' if dtype == torch.bfloat16 else 'efficient'}_attention_backward"
-    return name, (gradient, query), lambda: torch.autograd.grad(attended, (query, key, value), gradient, True)
+    sources = (query, key, value)
+    return name, (gradient, *sources), lambda: torch.autograd.grad(attended, sources, gradient, True)
 
 
 def main() -> None:

@@ -1,6 +1,7 @@
 """Plans for code: what its steps take on a card, asked of a live module or of what makes it (in this process)."""
 
 import copy
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -317,3 +318,59 @@ def test_a_card_counts_the_workspaces_that_cublas_takes_there() -> None:
     of_forward = cublas_workspace_bytes((9, 0)) - cublas_workspace_bytes((8, 9))  # inference has no backward's
     assert hopper - ada == pytest.approx(of_forward, rel=0.05)
     assert expected("RTX 4090", "H100") == pytest.approx([ada, hopper], rel=0.01)
+
+
+def test_cards_on_which_attention_takes_other_kernels_are_planned_for_apart() -> None:
+    """A T4 has no attention in bfloat16 that does without the matrix of weights; what another card has is not its."""
+
+    def loss(model: nn.Module, batch: dict[str, Tensor]) -> Tensor:
+        rows = model(batch["rows"]).view(len(batch["rows"]), -1, 4, 64).transpose(1, 2)
+        return functional.scaled_dot_product_attention(rows, rows, rows).float().mean()
+
+    def plans(*cards: str) -> list[tuple[Plan | None, int]]:
+        shapes = {"rows": ("batch", 2048, 256, torch.bfloat16)}
+        request = trainauto.PlanRequest(
+            lambda: nn.Linear(256, 256, dtype=torch.bfloat16), loss, shapes, "SGD", {"batch": (1, 64)}
+        )
+        return [(card.plan, card.expected_bytes) for card in plan_code(request, chosen_cards(cards, [])).cards]
+
+    (older,), (newer,) = plans("T4"), plans("H100")
+    assert plans("T4", "H100") == [older, newer]
+    assert older[1] > 5 * newer[1]
+
+
+@pytest.mark.parametrize(
+    "reads", [lambda: int(torch.rand(4).argmax()), lambda: [float(torch.rand(1)) for _ in range(301)]]
+)
+def test_constructors_may_read_what_they_draw(reads: Callable[[], object]) -> None:
+    class Drawn(nn.Linear):
+        def __init__(self) -> None:
+            super().__init__(64, 64, device="cuda")  # real, it would fail here
+            reads()
+
+    assert CodeTracer(PlanRequest(Drawn, _mean, ("batch", 64), "SGD")).trace(Plan.of(batch_size=8)).peak_bytes > 0
+
+
+def test_a_construction_on_the_card_is_where_its_runs_begin() -> None:
+    """Weights that are tied after they were made leave a block in the cache; made on the CPU they leave none."""
+
+    class Tied(nn.Module):
+        def __init__(self, device: str) -> None:
+            super().__init__()
+            self.words, self.head = (nn.Linear(1024, 4096, bias=False, device=device) for _ in range(2))
+            self.head.weight = self.words.weight
+
+        def forward(self, rows: Tensor) -> Tensor:
+            return self.head(rows)
+
+    def before(device: str) -> list[int]:
+        tracer = CodeTracer(PlanRequest(lambda: Tied(device), _mean, ("batch", 1024), "SGD"))
+        found = tracer.step_trace(Plan.of(batch_size=8))
+        needed = found.needed_bytes(expandable=False)
+        assert needed.reserved_bytes >= needed.allocated_bytes >= found.peak_bytes
+        return [event.size_bytes for event in found.before]
+
+    weight = 1024 * 4096 * 4
+    there, elsewhere = before("cuda"), before("cpu")
+    assert there.count(weight) == elsewhere.count(weight) + 1
+    assert (there.count(0), elsewhere.count(0)) == (1, 0)

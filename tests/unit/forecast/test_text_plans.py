@@ -12,7 +12,7 @@ from trainauto.forecast.code_plans import plan_traced
 from trainauto.forecast.text_plans import kept_plan, most_tokens, notes_on, planned_axes
 from trainauto.forecast.traced_run import fake_run
 from trainauto.memory.cost.memory_forecast import PlanBytes
-from trainauto.memory.tracing.libraries import CUBLAS_BYTES
+from trainauto.memory.tracing.libraries import CUBLAS_BYTES, LARGE_CARD, Hardware
 from trainauto.memory.tracing.trace import Trace
 from trainauto.options.cards import card_of_memory
 from trainauto.options.load import LoadedOptions, load_options
@@ -45,6 +45,9 @@ class FakeTracer:
 
     def __init__(self, loaded: LoadedOptions[RunOptions]) -> None:
         self._run = fake_run(loaded)
+
+    def aim(self, hardware: Hardware) -> None:
+        assert hardware == LARGE_CARD  # what a card without a name is taken for
 
     def trace(self, plan: Plan) -> PlanBytes:
         return PlanBytes.of(self._run.trace(plan), 0.0, segments="expandable")

@@ -150,6 +150,12 @@ def test_people_are_told_what_is_near(words: str, said: list[str]) -> None:
         ("H200 141GB", (9, 0), 132),
         ("RTX 5090 32GB", (12, 0), None),
         ("RTX PRO 6000 Blackwell 96GB", (12, 0), None),
+        ("NVIDIA RTX 2000 Ada Generation", (8, 9), None),
+        ("NVIDIA H100 80GB HBM3", (9, 0), 132),
+        ("NVIDIA A100-SXM4-80GB", (8, 0), 108),
+        ("NVIDIA H20", (9, 0), None),
+        ("NVIDIA GeForce GTX 1080 Ti", (6, 1), None),
+        ("NVIDIA GeForce RTX 3060 Ti", (8, 6), None),
         ("24 GiB", None, None),
     ],
 )

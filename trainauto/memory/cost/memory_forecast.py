@@ -11,6 +11,7 @@ from trainauto.core.words import counted
 from trainauto.memory.cost.ratio_prior import ON_CARD, PROCESS, RESERVED, Kernels, RatioPrior
 from trainauto.memory.cost.traced_fit import SIDE, Prior, Size, fit_prior, reserved_prior
 from trainauto.memory.cuda_allocator.segments import Segments
+from trainauto.memory.tracing.libraries import Hardware
 from trainauto.memory.tracing.phases import OPTIMIZER
 from trainauto.memory.tracing.trace import Trace
 
@@ -40,9 +41,7 @@ class PlanBytes:
         peak_with_copies_bytes: the peak where a CPU's kernels copy what they are given; 0 where that is not known.
         multiplications: of matrix products and fused attention; 0 where that is not known.
         workspaces_bytes: of each workspace of cuBLAS that is part of it.
-        allocated_bytes: highest bytes of the allocator's blocks, by simulation: what torch calls allocated; ``None``
-            where no card was asked for.
-        roomy_bytes: what the allocator reserves where memory is plenty; ``None`` where no card was asked for.
+        attends: attention is part of it, for which cards have different kernels.
     """
 
     persistent_bytes: int
@@ -54,25 +53,22 @@ class PlanBytes:
     peak_with_copies_bytes: int = 0
     multiplications: int = 0
     workspaces_bytes: Sequence[int] = ()
-    allocated_bytes: int | None = None
-    roomy_bytes: int | None = None
+    attends: bool = False
 
     @classmethod
     def of(cls, trace: Trace, seconds: float, kernels: Kernels = "usual", *, segments: Segments | None) -> "PlanBytes":
         """Return what a trace tells; ``segments`` of the card that is asked for, ``None`` where it is none."""
-        needed = trace.needed_bytes(expandable=segments == "expandable") if segments else None
         return cls(
             persistent_bytes=trace.held_bytes,
             peak_bytes=trace.peak_bytes,
             phase_peaks_bytes=dict(trace.phase_peaks_bytes),
-            reserved_bytes=needed.least_bytes if needed else None,
-            allocated_bytes=needed.allocated_bytes if needed else None,
-            roomy_bytes=needed.reserved_bytes if needed else None,
+            reserved_bytes=trace.needed_bytes(expandable=segments == "expandable").least_bytes if segments else None,
             seconds=seconds,
             kernels=kernels,
             peak_with_copies_bytes=trace.peak_with_copies_bytes,
             multiplications=trace.multiplications,
             workspaces_bytes=trace.workspaces_bytes,
+            attends=trace.attends,
         )
 
 
@@ -85,6 +81,13 @@ class PlanTracer(Protocol):
         Raises:
             TraceError: it cannot be traced.
         """
+
+
+class CardTracer(PlanTracer, Protocol):
+    """Traces steps of one training for a card that need not be there."""
+
+    def aim(self, hardware: Hardware) -> None:
+        """Trace for such a card from here on."""
 
 
 @dataclass(frozen=True)
@@ -126,6 +129,11 @@ class MemoryForecast:
         )
 
     @property
+    def attends(self) -> bool:
+        """Attention is part of a step, for which cards have different kernels."""
+        return any(plan_bytes.attends for plan_bytes in self.traced.values())
+
+    @property
     def workspaces_bytes(self) -> Sequence[int]:
         """Bytes of each workspace of cuBLAS that steps hold."""
         return next(iter(self.traced.values())).workspaces_bytes
@@ -159,6 +167,7 @@ class MemoryForecast:
             "window_px": self.live.window_px,
             "power": self.live.power,
             "kernels": self.kernels,
+            "workspaces_bytes": list(self.workspaces_bytes),
             "traced": plans,
         }
 
@@ -181,6 +190,7 @@ class MemoryForecast:
                 0.0,
                 kernels,
                 int(record.get("with_copies_bytes", 0)),  # not in files of earlier versions
+                workspaces_bytes=tuple(content.get("workspaces_bytes", ())),
             )
             for record in content["traced"]
         }

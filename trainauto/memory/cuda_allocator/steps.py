@@ -146,6 +146,8 @@ def repeated(
                 yield AllocationEvent(names.pop(ident), 0)
             elif ident in inherited:
                 yield AllocationEvent(inherited.pop(ident), 0)
+        yield from (event for _, event in places)  # after the step's last event
+        places.clear()
         inherited = {old: names.pop(new) for old, new in heirs.items()}
         yield from (AllocationEvent(name, 0) for name in names.values())
 

@@ -2,8 +2,9 @@
 
 The rules are torch's (``select_sdp_backend``, ATen/native/transformers/cuda/sdp_utils.cpp), for the card that is there
 or is planned for. Kernels in half precision without a mask are flash attention's, others memory-efficient attention's;
-what neither takes writes its matrix of weights out. cuDNN's attention holds what memory-efficient attention does, and
-stands in for it here where it alone is allowed.
+what neither takes writes its matrix of weights out. cuDNN's attention,
+which newer releases of torch prefer on Hopper in half precision, holds the same tensors between forward and backward;
+what it works in is not known, and it is counted as one of the others.
 """
 
 from collections.abc import Sequence
@@ -100,7 +101,7 @@ def kernel_of(
 
 def _is_dense(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, is_grouped: bool) -> bool:
     """Say whether the tensors are as every fused kernel wants them."""
-    if not query.ndim == key.ndim == value.ndim == 4 or not query.shape[-2] or not key.shape[-2]:
+    if not query.ndim == key.ndim == value.ndim == 4 or not query.numel() or not key.numel():
         return False
     heads, key_heads, value_heads = query.shape[1], key.shape[1], value.shape[1]
     groups = is_grouped and key_heads == value_heads and heads % key_heads == 0
@@ -140,6 +141,7 @@ def _takes_efficient(capability: Capability, query: Tensor, key: Tensor, value: 
     dtype = query.dtype
     if not dtype == key.dtype == value.dtype or dtype not in (*HALF, torch.float32):
         return False
+    is_grouped = is_grouped and query.shape[1] != key.shape[1]
     if (dtype == torch.bfloat16 and capability < AMPERE) or (is_grouped and RUNNING < GROUPS_SINCE):
         return False
     multiple = 8 if dtype in HALF else 4 if capability >= AMPERE else 1  # minimum_gemm_alignment

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
+from torch.utils._device import _device_constructors
 
 _STAY = {Tensor.cuda, Tensor.pin_memory}
 
@@ -24,12 +25,12 @@ class CpuForCuda(TorchFunctionMode):
     """Changes CUDA devices among the arguments of torch's functions into the CPU.
 
     Attributes:
-        makes_there: tensors were made that CUDA would have made on the card itself.
+        made_bytes: of tensors that functions made, by whether CUDA was named: they would be on the card itself.
     """
 
     def __init__(self) -> None:
         super().__init__()
-        self.makes_there = False
+        self.made_bytes = {True: 0, False: 0}
 
     def __torch_function__(
         self,
@@ -47,8 +48,12 @@ class CpuForCuda(TorchFunctionMode):
             args = (args[0], *map(_named, args[1:2]), *args[2:])
         if kwargs and "device" in kwargs:
             kwargs = {**kwargs, "device": _named(kwargs["device"])}
-            self.makes_there |= func is not Tensor.to and _on_cpu(kwargs["device"]) is not kwargs["device"]
-        return func(*map(_on_cpu, args), **{name: _on_cpu(value) for name, value in (kwargs or {}).items()})
+        changed = {name: _on_cpu(value) for name, value in (kwargs or {}).items()}
+        result = func(*map(_on_cpu, args), **changed)
+        if func in _device_constructors():
+            there = bool(kwargs) and changed.get("device") is not (kwargs or {}).get("device")
+            self.made_bytes[there] += result.numel() * result.element_size() if isinstance(result, Tensor) else 0
+        return result
 
 
 def _named(device: Any) -> Any:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from trainauto.memory.tracing.libraries import AMPERE, HOPPER, Hardware
+from trainauto.memory.tracing.libraries import AMPERE, Hardware, attention_of
 from trainauto.memory.tracing.reductions import reduction_buffers
 
 Buffers = Callable[[Sequence[Any], Any, Hardware], Sequence[int]]
@@ -30,8 +30,6 @@ KEY_TILE, TILE_LOCKS = 64, 4
 """Keys of a tile of memory-efficient attention, and the numbers' worth of locks that each tile begins with."""
 MOST_SPLITS = 200
 """Of keys of all heads together, where the gradients of each are summed apart."""
-BLACKWELL_CONSUMER = (12, 0)
-"""From here on blocks have as little memory as on Ada again."""
 
 
 def _sum(args: Sequence[Any], out: Tensor, card: Hardware) -> Sequence[int]:
@@ -202,7 +200,7 @@ def _efficient_workspace(query: Tensor, key: Tensor, value: Tensor, dropout: flo
     numbers = ceil(length / tiles.rows) * ceil(size / tiles.columns) * (tiles.rows * tiles.columns + TILE_LOCKS)
     if tiles.head:
         sizes = (_rounded(tensor.shape[-1], tiles.head) for tensor in (key, value))
-        splits = max(1, min(ceil(key.shape[-2] / KEY_TILE), MOST_SPLITS // (query.shape[0] * query.shape[1])))
+        splits = max(1, min(ceil(key.shape[-2] / KEY_TILE), MOST_SPLITS // max(1, query.shape[0] * query.shape[1])))
         numbers += splits * KEY_TILE * sum(sizes)
     return numbers
 
@@ -211,7 +209,7 @@ def _tiles_of(dtype: torch.dtype, size: int, dropout: float, card: Hardware) -> 
     """Return what torch takes: the first of its kernels whose head is large enough and that a block has memory for."""
     if size <= 64:
         return _Tiles(64, 64)
-    is_large = card.capability == AMPERE or HOPPER <= card.capability < BLACKWELL_CONSUMER
+    _, is_large = attention_of(card.capability)
     if dtype == torch.float32:
         return _Tiles(128 if is_large else 64, 64)
     if size > 128:

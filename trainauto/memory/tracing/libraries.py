@@ -48,6 +48,14 @@ class Hardware:
         return [*self.capability, self.processors.number]
 
 
+def attention_of(capability: Capability) -> tuple[bool, bool]:
+    """Return what decides about the kernels of attention: flash attention, and the memory that a block of threads has.
+
+    Blocks of the cards from A100 to B200 have more than those of other cards.
+    """
+    return capability >= AMPERE, capability == AMPERE or HOPPER <= capability < (12, 0)
+
+
 def hardware_from(words: Sequence[int] | None) -> Hardware | None:
     """Return what :meth:`Hardware.as_words` wrote; ``None`` where nothing is planned for."""
     return None if words is None else Hardware.of((words[0], words[1]), words[2])

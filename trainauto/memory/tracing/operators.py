@@ -31,6 +31,8 @@ _HIDES_MEMORY = re.compile(
 )
 """Convolutions, recurrent networks, Fourier transforms, linear algebra, sorting, and operators that are not torch's."""
 
+_ATTENDS = re.compile(r"aten::(_scaled_dot_product_|_safe_softmax$)")
+
 _CONSTANTS = frozenset(
     f"aten::{name}"
     for name in (
@@ -62,6 +64,7 @@ class Operator(NamedTuple):
         is_determined: the content of what it gives or writes follows from that of what it is given.
         multiplies: on CUDA it is cuBLAS that computes it.
         hides_memory: its kernel is known to take memory that no trace knows, or nothing is known of it.
+        attends: attention, for which cards have different kernels.
         gives_last_first: on CUDA it allocates what it gives from the last to the first.
         scratch: says what its kernel takes on CUDA before it allocates what it gives, until it ends.
         buffers: says what its kernel takes on CUDA after that, until it ends.
@@ -82,6 +85,7 @@ class Operator(NamedTuple):
     may_write: bool = False
     multiplies: bool = False
     hides_memory: bool = False
+    attends: bool = False
     gives_last_first: bool = False
     scratch: Scratch | None = None
     buffers: Buffers | None = None
@@ -126,6 +130,7 @@ def _facts_of(func: Any) -> Operator:
         may_write=func in WRITES,
         multiplies=schema.name in _PRODUCTS,
         hides_memory=bool(_HIDES_MEMORY.match(schema.name)),
+        attends=bool(_ATTENDS.match(schema.name)),
         gives_last_first=schema.name in _LAST_FIRST,
         scratch=SCRATCH.get(schema.name),
         buffers=BUFFERS.get(schema.name),

@@ -70,8 +70,8 @@ class Construction(NamedTuple):
 
     Attributes:
         events: allocations and frees, in order.
-        idents: of the storages that were left, by their addresses.
+        left: number and bytes of the storages that were left, by their addresses.
     """
 
     events: Sequence[AllocationEvent]
-    idents: Mapping[int, int]
+    left: Mapping[int, tuple[int, int]]

@@ -1,5 +1,6 @@
 """Follows storages: what each operator allocates, what is freed between operators, and in which phase of a step."""
 
+import gc
 import weakref
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
@@ -32,6 +33,7 @@ class LiveStorages(AnsweredReads):  # type: ignore[no-untyped-call]
 
     Attributes:
         hides_memory: an operator was seen whose kernel takes memory that no trace knows.
+        attends: an operator was seen that cards compute with different kernels.
 
     Args:
         device_type: only storages of such devices are counted.
@@ -57,10 +59,10 @@ class LiveStorages(AnsweredReads):  # type: ignore[no-untyped-call]
         self._sole = sole_holders()
         # A storage by its address: number, bytes, and what calls back when it ends.
         self._live: dict[int, tuple[int, int, weakref.ref[Any]]] = {}
-        self._made = construction.idents if construction else {}
+        self._made = construction.left if construction else {}
         self._idents = max((event.ident for event in construction.events), default=0) if construction else 0
         self._libraries = libraries
-        self.hides_memory = False
+        self.hides_memory = self.attends = False
         self._workspaces: dict[bool, AllocationEvent] = {}  # by whether it is backward's
         self.contents = Contents(told)
         self._product: weakref.ref[Any] | None = None  # the storage of what the last matrix product gave
@@ -69,6 +71,7 @@ class LiveStorages(AnsweredReads):  # type: ignore[no-untyped-call]
         """Count what is there before the first step: tensors, modules, optimizers, or sequences of them."""
         for tensor in _tensors_of(held):
             self._see(tensor, is_output=False)
+        self._made = {}  # an address that comes again from here on is another storage's
 
     def begin_step(self) -> None:
         """Begin a new log."""
@@ -80,8 +83,12 @@ class LiveStorages(AnsweredReads):  # type: ignore[no-untyped-call]
         return {ident for ident, _, _ in self._live.values()}
 
     def construction(self) -> Construction:
-        """Return what was made and freed so far, as the construction of what is left."""
-        return Construction(self.log.events, {key: ident for key, (ident, _, _) in self._live.items()})
+        """Return what was made and freed so far, as the construction of what is left, and follow nothing any more."""
+        gc.collect()
+        left = {key: (ident, size) for key, (ident, size, _) in self._live.items()}
+        self._live.clear()
+        made = {ident for ident, size in self.log.events if size}
+        return Construction([event for event in self.log.events if event.ident in made], left)
 
     def states(self, *, before: Collection[int]) -> list[tuple[int, AllocationEvent]]:
         """Return the states of optimizers that were live when the step began, each with the events before its step.
@@ -91,9 +98,12 @@ class LiveStorages(AnsweredReads):  # type: ignore[no-untyped-call]
         initial = {ident: size_bytes for ident, size_bytes in self.log.initial if ident not in before}
         found: dict[int, int] = {}
         for place, optimizer in self.log.optimizers:
+            weights = [weight for group in optimizer.param_groups for weight in group["params"]]
+            trained = {weight.untyped_storage()._cdata for weight in weights}
             for tensor in tensors_in(list(optimizer.state.values())):
-                entry = self._live.get(tensor.untyped_storage()._cdata)
-                if entry is not None and entry[0] in initial:
+                address = tensor.untyped_storage()._cdata
+                entry = self._live.get(address)
+                if entry is not None and entry[0] in initial and address not in trained:
                     found.setdefault(entry[0], place)
         return [(place, AllocationEvent(ident, initial[ident])) for ident, place in found.items()]
 
@@ -112,7 +122,8 @@ class LiveStorages(AnsweredReads):  # type: ignore[no-untyped-call]
         if phase != self.log.phases[-1][1]:
             self.log.phases.append((len(self.log.events), phase))
         if len(self.watch.optimizers) > len(self.log.optimizers):
-            self.log.optimizers.append((len(self.log.events), self.watch.optimizers[-1]))
+            begun = self.watch.optimizers[len(self.log.optimizers) :]
+            self.log.optimizers += [(len(self.log.events), optimizer) for optimizer in begun]
         operator = facts_of(func)
         if operator.reads and isinstance(args[0], FakeTensor) and self.contents.is_known(args[0]):
             return self.answer(func, args)  # fake tensors take long to say that they do not know
@@ -121,6 +132,7 @@ class LiveStorages(AnsweredReads):  # type: ignore[no-untyped-call]
             if kwargs:
                 self._see_all(kwargs.values(), is_output=False)
         self.hides_memory = self.hides_memory or operator.hides_memory
+        self.attends = self.attends or operator.attends
         is_plain = (operator.scratch or operator.buffers) is not None and _are_plain(args)
         scratch = self._take_scratch(operator, args) if is_plain else None
         is_sum = operator.may_write and isinstance(args[0], Tensor)
@@ -229,7 +241,8 @@ class LiveStorages(AnsweredReads):  # type: ignore[no-untyped-call]
         device = tensor.fake_device if isinstance(tensor, FakeTensor) else tensor.device
         if not size or device.type != self._device_type:
             return
-        if is_output or (ident := self._made.get(key, 0)) == 0:
+        ident, made_bytes = self._made.get(key, (0, 0))
+        if made_bytes != size:
             self._idents += 1
             ident = self._idents
         self._live[key] = (ident, size, weakref.ref(storage, partial(self._end, key)))

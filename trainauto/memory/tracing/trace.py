@@ -21,7 +21,7 @@ from trainauto.memory.cuda_allocator.steps import Late, Needed, needed_bytes, pe
 from trainauto.memory.tracing.host_reads import HostRead, ModelReads, UnanswerableError, place_of_error
 from trainauto.memory.tracing.libraries import Libraries
 from trainauto.memory.tracing.mask_checks import masks_by_content
-from trainauto.memory.tracing.step_log import Construction, StepLog
+from trainauto.memory.tracing.step_log import Construction
 from trainauto.memory.tracing.storage_tracker import LiveStorages, UntraceableTensorError
 
 LARGEST_DIFFERENCE = 0.01
@@ -52,6 +52,7 @@ class Trace:
         peak_with_copies_bytes: the peak where a CPU's kernels copy what they are given; elsewhere ``peak_bytes``.
         multiplications: of the step's matrix products and fused attention; convolutions are not counted.
         workspaces_bytes: of each of the libraries' workspaces.
+        attends: attention was computed, for which cards have different kernels.
     """
 
     persistent_bytes: int
@@ -64,6 +65,7 @@ class Trace:
     multiplications: int = 0
     late: Late = ()
     workspaces_bytes: tuple[int, ...] = ()
+    attends: bool = False
     construction: tuple[AllocationEvent, ...] = ()
 
     @property
@@ -195,12 +197,11 @@ def _follow(
                 break
     except Exception as error:
         raise TraceError(", ".join([_reason(error), *_notes_of(error)])) from error
-    return _trace_of(
-        live.log, live.states(before=before), live.hides_memory, construction.events if construction else ()
-    )
+    return _trace_of(live, live.states(before=before), construction.events if construction else ())
 
 
-def _trace_of(log: StepLog, states: Late, hides_memory: bool, construction: Sequence[AllocationEvent]) -> Trace:
+def _trace_of(live: LiveStorages, states: Late, construction: Sequence[AllocationEvent]) -> Trace:
+    log = live.log
     peaks = log.peaks()
     return Trace(
         persistent_bytes=sum(size for _, size in log.before_later_steps),
@@ -208,7 +209,8 @@ def _trace_of(log: StepLog, states: Late, hides_memory: bool, construction: Sequ
         phase_peaks_bytes=peaks,
         initial=tuple(log.before_later_steps),
         events=tuple(log.events),
-        hides_memory=hides_memory,
+        hides_memory=live.hides_memory,
+        attends=live.attends,
         peak_with_copies_bytes=log.peak_with_copies(),
         multiplications=log.multiplications,
         late=(*log.workspaces, *states),

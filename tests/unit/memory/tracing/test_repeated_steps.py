@@ -105,3 +105,11 @@ def test_what_is_given_back_for_good_is_not_needed() -> None:
 def test_what_nothing_is_kept_of_needs_no_search() -> None:
     step = events((1, 40), (1, 0))
     assert needed_bytes(step, expandable=False).least_bytes == peak_reserved_bytes(step, expandable=False) == 40 * MIB
+
+
+def test_what_the_first_step_makes_after_its_last_event_is_there_too() -> None:
+    """An optimizer that writes in place has its state, and no event after it (issue 42)."""
+    step, before = events((1, 4), (1, 0)), events((7, 4), (8, 8))
+    run = list(repeated(step, 3, before, [(2, before[1])]))
+    assert [event.ident for event in run].index(8) == 3
+    assert needed_bytes(step, expandable=False, before=before, late=[(2, before[1])]).allocated_bytes == 16 * MIB
