@@ -58,8 +58,8 @@ others, in float32 (FP), float16 (HP) or under autocast (MP), with or without ch
 github.com/sanketpurandare/mem-run-estimator at e2955a1. What PyTorch's MemTracker says is theirs, too.
 
 Active: the allocator's blocks in use at the peak. Reserved: what the allocator took from the card. Ratios are predicted
-over measured; "99 %" is the 99 % quantile of what is believed over what was measured. For reserved bytes it is the wider
-of two beliefs: `RESERVED`, by which plans are admitted, and what kernels take that no trace knows, which is reserved, too.
+over measured; "99 %" is the 99 % quantile of what is believed over what was measured. For reserved bytes it is that of
+the wider of two beliefs: `RESERVED`, by which plans are admitted, and what kernels take that no trace knows.
 
 The recordings' torch is older than those that run here. Of gemma-2b at 4 x 1024 (FP) and GPT-2 at 16 x 1024 (HP), whose
 reserved bytes are 7 and 3 % too high, PyTorch 2.11's own allocator takes on a simulated card what is predicted. Kernels

@@ -51,6 +51,8 @@ from trainauto.memory.cuda_allocator.steps import repeated  # noqa: E402
 from trainauto.memory.tracing.cuda_autocast import cast_as_cuda  # noqa: E402
 from trainauto.memory.tracing.cuda_operators import compute_as_cuda  # noqa: E402
 from trainauto.memory.tracing.fake_tensors import group_as_cuda  # noqa: E402
+from trainauto.memory.tracing.holders import PeakHolders  # noqa: E402
+from trainauto.memory.tracing.libraries import Hardware  # noqa: E402
 from trainauto.memory.tracing.trace import Trace  # noqa: E402
 from trainauto.options.cards import CardPreset, card_by_words, card_of_memory  # noqa: E402
 from trainauto.options.load import LoadedOptions, load_options  # noqa: E402
@@ -123,6 +125,15 @@ class Traced:
         with torch.device("meta"):
             self.network = build_network(self.loaded, pretrained=False)
         self.weights_bytes = 4 * sum(weight.numel() for weight in self.network.parameters())
+
+    def aim(self, hardware: Hardware) -> None:
+        """Trace for an RTX 4090's kernels whatever the card: the networks compute no fused attention."""
+
+    def holders(self, plan: Plan) -> PeakHolders:
+        """Return what is live at the peak of a step, by module."""
+        held = self._run.trace(plan, by_module=True).held_at_peak
+        assert held is not None  # noqa: S101 - it was asked for
+        return held
 
     def step(self, plan: Plan) -> Trace:
         """Return a step under a plan."""

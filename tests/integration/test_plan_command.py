@@ -28,7 +28,7 @@ def test_says_what_fits_on_each_card(tmp_path: Path, write_images: Write) -> Non
     controller = {"DynamicBatchSizeOptimizer": {"target_vram_usage": 0.6, "safety_margin": 0.1}}
     options = tiny_options(gt, network_g={"type": "rrdbnet", "num_block": 1}, training_automations=controller)
     file = write_options(tmp_path / "run.yml", options)
-    asked = ("-opt", file.name, "--card", "T4", "--vram", "2GiB", "--json", "--png", "map.png")
+    asked = ("-opt", file.name, "--card", "T4", "--vram", "2GiB", "--json", "--png", "map.png", "--by-module")
     done = plan(*asked, cwd=tmp_path, PYTORCH_ALLOC_CONF="max_split_size_mb:128")
     assert done.returncode == 0, done.stderr
     answer = json.loads(done.stdout)
@@ -43,6 +43,11 @@ def test_says_what_fits_on_each_card(tmp_path: Path, write_images: Write) -> Non
         # A larger crop never admits a larger batch.
         batches = [point["batch_size"] for point in card["frontier"]]
         assert batches == sorted(batches, reverse=True)
+    held = answer["held_at_peak"]
+    assert held["plan"] == large["plan"]
+    assert held["peak_bytes"] == sum(holder["size_bytes"] for holder in held["holders"])
+    activations = [holder["module"] for holder in held["holders"] if holder["kind"] == "activations"]
+    assert {module.partition(".")[0] for module in activations} == {"RRDBNet"}
     assert large["plan"]["lq_size"] > small["plan"]["lq_size"]
     with Image.open(tmp_path / "map.png") as picture:
         assert picture.size == (960, 640)

@@ -79,6 +79,9 @@ def add_to(commands: Commands) -> None:
         action="store_true",
         help="of fine-tuning: what fits by number format, gradient checkpointing and 4 bits, and what each costs",
     )
+    parser.add_argument(
+        "--by-module", action="store_true", help="also say what holds memory at the first plan's peak, by module"
+    )
     parser.add_argument("--json", action="store_true", help="print JSON, in bytes")
     parser.add_argument("--png", type=Path, metavar="FILE", help="draw expected peaks and how far each card goes")
     parser.set_defaults(execute=_run)
@@ -140,7 +143,9 @@ def _answer_for_options(parsed: argparse.Namespace, sizes: list[int]) -> "CardPl
 
         torch.set_num_threads(1)  # the other core is for the traces
         cards = card_plan.chosen_cards(parsed.card, sizes)
-        return option_plans.plan_for_cards(loaded, cards, measure=parsed.measure, child=child)
+        return option_plans.plan_for_cards(
+            loaded, cards, measure=parsed.measure, child=child, by_module=parsed.by_module
+        )
 
 
 def _recipes(parsed: argparse.Namespace, sizes: list[int]) -> str:
@@ -169,4 +174,4 @@ def _answer_for_code(parsed: argparse.Namespace, sizes: list[int]) -> "CardPlans
         from trainauto.forecast import card_plan, code_process
 
         cards = card_plan.chosen_cards(parsed.card, sizes)
-        return code_process.plan_named_code(parsed.python, Path.cwd(), cards, child)
+        return code_process.plan_named_code(parsed.python, Path.cwd(), cards, child, by_module=parsed.by_module)

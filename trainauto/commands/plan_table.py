@@ -7,11 +7,20 @@ from trainauto.core.words import counted
 from trainauto.forecast.benchmark_plans import DeviceBenchmark, PlanBenchmark
 from trainauto.forecast.card_plan import FITTING, CardPlan, CardPlans, KeptPlan
 from trainauto.forecast.loss_bytes import LossBytes
+from trainauto.memory.tracing.holders import PeakHolders
+from trainauto.memory.tracing.phases import BACKWARD, FORWARD, OPTIMIZER, OTHER
 from trainauto.reporting.formatting import WIDTH, wrapped
 from trainauto.reporting.step_stats import error_text
 
 FITS = "fits: the largest batch that would, whatever a run takes at most. "
 
+MOST_HOLDERS = 10
+PHASE_WORDS = {
+    FORWARD: "forward pass",
+    BACKWARD: "backward pass",
+    OPTIMIZER: "optimizer's step",
+    OTHER: "part after the backward pass",
+}
 MOST_CROPS = 8
 """Columns that fit beside the name of a card."""
 
@@ -43,6 +52,7 @@ def table(answer: CardPlans) -> str:
         *_reasons(answer),
         *_frontiers(answer, sizes),
         *_marks(answer),
+        *(_held(*answer.held) if answer.held else []),
         *(_tried(answer.trials) if answer.trials else []),
         *(line for note in answer.notes for line in wrapped(note, WIDTH, "  ")),
     ]
@@ -67,6 +77,26 @@ def _row(card: CardPlan, sizes: "_SizeWords", looked_at: int) -> tuple[str, ...]
         size_text(card.most_bytes),
         size_text(card.target_bytes),
     )
+
+
+def _held(plan: Plan, held: PeakHolders) -> list[str]:
+    """Return what is live at a plan's peak, the largest first."""
+    rows = [
+        (f"{holder.module or '-'}{_times(holder.modules)}", holder.kind, size_text(holder.size_bytes))
+        for holder in held.holders[:MOST_HOLDERS]
+    ]
+    if rest := held.holders[MOST_HOLDERS:]:
+        rows.append(("others", "", size_text(sum(holder.size_bytes for holder in rest))))
+    size = "" if plan.size == 1 else f" x {plan.size}"
+    what = (
+        f"what is live at the peak of batch {plan.batch_size}{size}, in the {PHASE_WORDS[held.phase]}: "
+        f"{size_text(held.peak_bytes)}"
+    )
+    return [*wrapped(what, WIDTH, "  "), *aligned(("modules", "kind", "size"), rows), ""]
+
+
+def _times(modules: int) -> str:
+    return f" ({modules} modules)" if modules > 1 else ""
 
 
 def losses_text(losses: LossBytes) -> str:

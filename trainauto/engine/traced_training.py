@@ -70,7 +70,7 @@ class TracedModel:
         if ends_early:
             _leave_gradients(model.optimizers.values())
 
-    def trace(self, plan: Plan, steps: int = 2) -> Trace:
+    def trace(self, plan: Plan, steps: int = 2, *, by_module: bool = False) -> Trace:
         """Step under a plan; the last of ``steps`` counts.
 
         Raises:
@@ -89,6 +89,7 @@ class TracedModel:
             ends_early=lambda: self._ends_early and not copies and not self._snapshot.has_learned,
             libraries=self._libraries,
             told=self._told,
+            by_module=by_module,
         )
 
     def step(self, plan: Plan) -> None:
@@ -146,14 +147,14 @@ class FakeTraining:
                 reason = f"{type(error).__name__}: {error}, at {place_of_error(error)}"
                 raise TraceError(f"the model cannot be built on fake tensors: {reason}") from error
 
-    def trace(self, plan: Plan, steps: int = 2) -> Trace:
+    def trace(self, plan: Plan, steps: int = 2, *, by_module: bool = False) -> Trace:
         """Trace a step under a plan.
 
         Raises:
             TraceError: the step fails on fake tensors, or its memory depends on data.
         """
         with fake_world(self._mode):
-            return self._traced.trace(plan, steps)
+            return self._traced.trace(plan, steps, by_module=by_module)
 
     def take_loop_form(self) -> None:
         """Have optimizers take one weight after another in the steps that are traced from here on."""

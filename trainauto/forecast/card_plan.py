@@ -17,6 +17,7 @@ from trainauto.memory.cost.memory_forecast import CardTracer, MemoryForecast
 from trainauto.memory.cost.ratio_prior import RatioPrior
 from trainauto.memory.cost.traced_fit import Prior
 from trainauto.memory.cuda_allocator.segments import planned_segments
+from trainauto.memory.tracing.holders import PeakHolders
 from trainauto.memory.tracing.libraries import LARGE_CARD, Hardware, attention_of, cublas_workspace_bytes
 from trainauto.options.cards import CardPreset, card_by_words, card_of_memory, under_budget
 from trainauto.options.run_options import FileOptions
@@ -122,6 +123,7 @@ class CardPlans:
         trials: plans that were tried on the device at hand, where that was asked for.
         bounded_by: what the option file's budget makes of cards; empty where it bounds none.
         losses: what each loss adds, where there are several.
+        held: of the first card's plan, what is live at the peak of its step, by module, where that was asked.
     """
 
     name: str
@@ -133,6 +135,7 @@ class CardPlans:
     trials: DeviceBenchmark | None = None
     bounded_by: str = ""
     losses: LossBytes | None = None
+    held: tuple[Plan, PeakHolders] | None = None
 
 
 def chosen_cards(words: Sequence[str], vram: Sequence[int]) -> list[CardPreset]:
@@ -256,6 +259,17 @@ def by_kernels(
         found |= {card.name: answer for card, answer in zip(group, answers, strict=True)}
     assert first is not None  # noqa: S101 - there is a card
     return first, tuple(found[card.name] for card in cards)
+
+
+def with_holders(answer: CardPlans, tracer: CardTracer) -> CardPlans:
+    """Return the answer with what is live at the peak of the first plan that it names.
+
+    Raises:
+        TraceError: it cannot be traced.
+    """
+    named = (plan for card in answer.cards for plan in (card.kept.plan if card.kept else None, card.plan))
+    plan = next(filter(None, named), None)
+    return answer if plan is None else replace(answer, held=(plan, tracer.holders(plan)))
 
 
 def newest_of(cards: Sequence[CardPreset]) -> Hardware:

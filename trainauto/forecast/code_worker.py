@@ -43,6 +43,8 @@ def _code_handler() -> Handler:
     def handle(message: Request) -> dict[str, Any]:
         if (hardware := hardware_from(message.get("card"))) is not None:
             tracers[-1].aim(hardware)
+        if message.get("by_module"):
+            return tracers[-1].holders(Plan.from_dict(message["plan"])).to_dict()
         if "plan" in message:
             return asdict(tracers[-1].trace(Plan.from_dict(message["plan"])))
         with cpu_for_cuda():  # written for a card, it may decorate functions with autocast or move what it makes

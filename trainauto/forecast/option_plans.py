@@ -23,6 +23,7 @@ from trainauto.forecast.card_plan import (
     by_kernels,
     plan_on_card,
     what_is_unknown,
+    with_holders,
     within_budget,
 )
 from trainauto.forecast.loss_bytes import bytes_by_loss
@@ -43,6 +44,7 @@ def plan_for_cards(
     *,
     measure: bool = False,
     child: WorkerProcess | None = None,
+    by_module: bool = False,
 ) -> CardPlans:
     """Trace the run of an option file, whatever its task, and say what fits on each card.
 
@@ -51,6 +53,7 @@ def plan_for_cards(
         cards: the cards.
         measure: try a few plans on the device at hand, too.
         child: a process that traces as on CUDA, where one was started already.
+        by_module: tell what is live at the first plan's peak, by module.
 
     Raises:
         InputError: the options cannot be used.
@@ -59,15 +62,20 @@ def plan_for_cards(
     if (finetuning := finetuning_of(given)) is not None:
         from trainauto.forecast.finetune_plans import plan_finetuning  # transformers comes with it
 
-        return plan_finetuning(finetuning, cards, measure=measure, child=child)
+        return plan_finetuning(finetuning, cards, measure=measure, child=child, by_module=by_module)
     loaded = runs_of_the_engine(given, "plan")
     if (texts := texts_of(loaded)) is not None:
-        return plan_language_model(texts, cards, measure=measure, child=child)
-    return plan_super_resolution(images_of(loaded), cards, measure=measure, child=child)
+        return plan_language_model(texts, cards, measure=measure, child=child, by_module=by_module)
+    return plan_super_resolution(images_of(loaded), cards, measure=measure, child=child, by_module=by_module)
 
 
 def plan_super_resolution(
-    loaded: LoadedOptions, cards: Sequence[CardPreset], *, measure: bool = False, child: WorkerProcess | None = None
+    loaded: LoadedOptions,
+    cards: Sequence[CardPreset],
+    *,
+    measure: bool = False,
+    child: WorkerProcess | None = None,
+    by_module: bool = False,
 ) -> CardPlans:
     """Trace the run of an option file of super-resolution; arguments and errors are those of :func:`plan_for_cards`."""
     notes = []
@@ -83,6 +91,7 @@ def plan_super_resolution(
             why = error.problems[0].message
             notes.append(f"The training set cannot be read ({why}): crops are not bounded by its smallest image.")
         answer, hull = plan_crops(loaded, build_axes(loaded, network, scan), cards, tracer)
+        answer = with_holders(answer, tracer) if by_module else answer
         losses = bytes_by_loss(loaded, tracer, first_plan(loaded.options))
     trials = benchmark_plans(loaded, hull, answer.forecast) if measure else None
     return replace(answer, notes=(*notes, *answer.notes), trials=trials, losses=losses)

@@ -8,7 +8,7 @@ from trainauto.core.errors import InputError, Problem
 from trainauto.core.plan import BATCH_SIZE, Axis, Plan
 from trainauto.core.units import GIB, size_text
 from trainauto.core.worker_process import WorkerProcess
-from trainauto.forecast.card_plan import CardPlans, newest_of, within_budget
+from trainauto.forecast.card_plan import CardPlans, newest_of, with_holders, within_budget
 from trainauto.forecast.code_plans import plan_traced
 from trainauto.forecast.trace_process import TraceProcess
 from trainauto.memory.cuda_allocator.segments import planned_segments
@@ -29,6 +29,7 @@ def plan_language_model(
     *,
     measure: bool = False,
     child: WorkerProcess | None = None,
+    by_module: bool = False,
 ) -> CardPlans:
     """Trace the run of an option file and say what fits on each card. No weights are made, and no texts are read.
 
@@ -37,6 +38,7 @@ def plan_language_model(
         cards: the cards.
         measure: try plans on the device at hand.
         child: a process that traces as on CUDA, where one was started already.
+        by_module: tell what is live at the first plan's peak, by module.
 
     Raises:
         InputError: the options cannot be used, or ``measure`` is asked for.
@@ -48,7 +50,7 @@ def plan_language_model(
         raise InputError(Problem("--measure tries crops of images, and this file is of texts", advice=advice))
     chosen, bounded_by = within_budget(cards, options)
     with TraceProcess(loaded.path, loaded.overrides, segments=planned_segments(), worker=child) as tracer:
-        return plan_traced(
+        answer = plan_traced(
             options.name,
             _words_of(options),
             tracer,
@@ -61,6 +63,7 @@ def plan_language_model(
             most_tokens=most_tokens(options),
             memory_bytes={card.name: int(card.memory_gib * GIB) for card in cards},
         )
+        return with_holders(answer, tracer) if by_module else answer
 
 
 def notes_on(options: TextOptions, workspace_bytes: int) -> tuple[str, ...]:

@@ -12,6 +12,7 @@ from trainauto.core.plan import Plan
 from trainauto.core.worker_process import WorkerDiedError, WorkerProcess, start_tracing
 from trainauto.memory.cost.memory_forecast import PlanBytes
 from trainauto.memory.cuda_allocator.segments import Segments
+from trainauto.memory.tracing.holders import PeakHolders
 from trainauto.memory.tracing.libraries import Hardware
 from trainauto.memory.tracing.trace import TraceError
 
@@ -92,6 +93,13 @@ class TraceProcess:
             TraceError: the model cannot be traced.
             TraceProcessDiedError: the process died or did not answer in time; another time it may.
         """
+        return PlanBytes(**self._asked(plan, overrides))
+
+    def holders(self, plan: Plan) -> PeakHolders:
+        """Return what is live at the peak of a step, by module; errors are those of :meth:`trace`."""
+        return PeakHolders.from_dict(self._asked(plan, by_module=True))
+
+    def _asked(self, plan: Plan, overrides: Sequence[str] = (), *, by_module: bool = False) -> dict[str, Any]:
         with self._lock:
             self.start()
             if self._worker is None:
@@ -107,6 +115,7 @@ class TraceProcess:
                 "plan": plan.to_dict(),
                 "known": self._known,
                 "card": self._card,
+                "by_module": by_module,
             }
             try:
                 answer = self._worker.request(request, self._timeout_s)
@@ -120,7 +129,7 @@ class TraceProcess:
             refused.exit_code = answer["exit_code"]
             raise refused
         del answer["id"]
-        return PlanBytes(**answer)
+        return answer
 
     def close(self) -> None:
         """End the process, if there is one."""

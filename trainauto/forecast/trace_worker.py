@@ -57,7 +57,9 @@ def _trace_handler(*, like_cuda: bool) -> Handler:
         with planned_for(hardware_from(given["card"])):
             names = ("options", "overrides", "ranks", "cudnn_benchmark", "known")
             run = runs.run_of(*(given[name] for name in names))
-            trace = run.trace(Plan.from_dict(request["plan"]))
+            trace = run.trace(Plan.from_dict(request["plan"]), by_module=bool(given.get("by_module")))
+        if trace.held_at_peak is not None:
+            return trace.held_at_peak.to_dict()
         return asdict(PlanBytes.of(trace, time.perf_counter() - start, run.kernels(trace), segments=segments))
 
     return handle

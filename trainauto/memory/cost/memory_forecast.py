@@ -11,6 +11,7 @@ from trainauto.core.words import counted
 from trainauto.memory.cost.ratio_prior import ON_CARD, PROCESS, RESERVED, Kernels, RatioPrior
 from trainauto.memory.cost.traced_fit import SIDE, Prior, Size, fit_prior, reserved_prior
 from trainauto.memory.cuda_allocator.segments import Segments
+from trainauto.memory.tracing.holders import PeakHolders
 from trainauto.memory.tracing.libraries import Hardware
 from trainauto.memory.tracing.phases import OPTIMIZER
 from trainauto.memory.tracing.trace import Trace
@@ -88,6 +89,13 @@ class CardTracer(PlanTracer, Protocol):
 
     def aim(self, hardware: Hardware) -> None:
         """Trace for such a card from here on."""
+
+    def holders(self, plan: Plan) -> PeakHolders:
+        """Return what is live at the peak of a step, by module.
+
+        Raises:
+            TraceError: it cannot be traced.
+        """
 
 
 @dataclass(frozen=True)

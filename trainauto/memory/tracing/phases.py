@@ -26,11 +26,12 @@ class PhaseWatch:
 
     Attributes:
         optimizers: those that have begun a step since the watch began, in order.
+        running: modules that compute, the innermost last.
     """
 
     def __init__(self) -> None:
         self._outside_backward = FORWARD
-        self._modules = 0
+        self.running: list[nn.Module] = []
         self.optimizers: list[Optimizer] = []
 
     def now(self) -> str:
@@ -42,12 +43,12 @@ class PhaseWatch:
 
     def runs_module(self) -> bool:
         """Say whether a module runs: forward, or what backward computes again."""
-        return self._modules > 0 or torch._C._current_graph_task_id() != -1
+        return bool(self.running) or torch._C._current_graph_task_id() != -1
 
     @contextmanager
     def watching(self) -> Iterator[None]:
         """Watch one step."""
-        self._outside_backward, self._modules, self.optimizers = FORWARD, 0, []
+        self._outside_backward, self.running, self.optimizers = FORWARD, [], []
         with ExitStack() as hooks:
             for handle in (
                 register_module_forward_pre_hook(self._module_begins),
@@ -58,13 +59,14 @@ class PhaseWatch:
                 hooks.callback(handle.remove)
             yield
 
-    def _module_begins(self, _module: nn.Module, _arguments: Any) -> None:
-        self._modules += 1
+    def _module_begins(self, module: nn.Module, _arguments: Any) -> None:
+        self.running.append(module)
         if self._outside_backward == OTHER and torch._C._current_graph_task_id() == -1:
             self._outside_backward = FORWARD
 
     def _module_ends(self, *_: Any) -> None:
-        self._modules -= 1
+        if self.running:  # torch calls it for a module whose call was refused by a hook before it began, too
+            self.running.pop()
 
     def _optimizer_begins(self, optimizer: Optimizer, *_: Any) -> None:
         self._outside_backward = OPTIMIZER

@@ -16,6 +16,7 @@ from trainauto.memory.tracing.host_reads import AnsweredReads, ModelReads, answe
 from trainauto.memory.tracing.in_place import WRITES, holders, sole_holders, writes_in_place
 from trainauto.memory.tracing.libraries import Libraries
 from trainauto.memory.tracing.operators import DEVICE_OF, Operator, facts_of
+from trainauto.memory.tracing.owners import ModuleOwners
 from trainauto.memory.tracing.phases import BACKWARD, FORWARD, OPTIMIZER, PhaseWatch
 from trainauto.memory.tracing.step_log import Construction, StepLog
 
@@ -41,6 +42,7 @@ class LiveStorages(AnsweredReads):  # type: ignore[no-untyped-call]
         libraries: of the card whose memory is followed; ``None`` follows what a CPU does.
         told: see :class:`~trainauto.memory.tracing.contents.Contents`.
         construction: of the model whose storages are followed; they keep their numbers.
+        owners: notes for which module storages are made; ``None`` where that is not asked.
     """
 
     def __init__(
@@ -50,6 +52,7 @@ class LiveStorages(AnsweredReads):  # type: ignore[no-untyped-call]
         libraries: Libraries | None = None,
         told: Sequence[Tensor] = (),
         construction: Construction | None = None,
+        owners: ModuleOwners | None = None,
     ) -> None:
         super().__init__()
         self.watch = PhaseWatch()
@@ -59,6 +62,7 @@ class LiveStorages(AnsweredReads):  # type: ignore[no-untyped-call]
         self._sole = sole_holders()
         # A storage by its address: number, bytes, and what calls back when it ends.
         self._live: dict[int, tuple[int, int, weakref.ref[Any]]] = {}
+        self._owners = owners
         self._made = construction.left if construction else {}
         self._idents = max((event.ident for event in construction.events), default=0) if construction else 0
         self._libraries = libraries
@@ -77,6 +81,10 @@ class LiveStorages(AnsweredReads):  # type: ignore[no-untyped-call]
         """Begin a new log."""
         live = [AllocationEvent(ident, size) for ident, size, _ in self._live.values()]
         self.log = StepLog(live)
+
+    def ident_of(self, tensor: Tensor) -> int:
+        """Return the number of a tensor's storage; 0 where it is not followed."""
+        return self._live.get(tensor.untyped_storage()._cdata, (0,))[0]
 
     def held(self) -> set[int]:
         """Return the numbers of what is live."""
@@ -249,6 +257,8 @@ class LiveStorages(AnsweredReads):  # type: ignore[no-untyped-call]
         event = AllocationEvent(ident, size)
         if is_output or entry is not None:
             self.log.events.append(event)
+            if self._owners is not None:
+                self._owners.note(ident, self.watch.now(), self.watch.running)
         else:
             self.log.initial.append(event)
 

@@ -7,7 +7,7 @@ operator gives or takes. On real tensors it is a measurement, on fake ones a pre
 import gc
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -18,9 +18,11 @@ from trainauto.core.errors import TrainautoError
 from trainauto.core.units import MIB
 from trainauto.memory.cuda_allocator.allocator import AllocationEvent
 from trainauto.memory.cuda_allocator.steps import Late, Needed, needed_bytes, peak_reserved_bytes
+from trainauto.memory.tracing.holders import PeakHolders, holders_at_peak
 from trainauto.memory.tracing.host_reads import HostRead, ModelReads, UnanswerableError, place_of_error
 from trainauto.memory.tracing.libraries import Libraries
 from trainauto.memory.tracing.mask_checks import masks_by_content
+from trainauto.memory.tracing.owners import ModuleOwners
 from trainauto.memory.tracing.step_log import Construction
 from trainauto.memory.tracing.storage_tracker import LiveStorages, UntraceableTensorError
 
@@ -46,6 +48,7 @@ class Trace:
         late: of ``initial``, what a run's first step takes: workspaces of libraries and states of optimizers, each
             with the number of the step's events before it.
         events: what the step allocated and freed, in order, for the simulation of an allocator.
+        held_at_peak: what is live at the peak, by module, where that was asked.
         construction: what making the model allocated and freed on the card, where it was made there; what is left of it
             is part of ``initial``.
         hides_memory: kernels take memory that no trace knows: those of convolutions above all.
@@ -66,6 +69,7 @@ class Trace:
     late: Late = ()
     workspaces_bytes: tuple[int, ...] = ()
     attends: bool = False
+    held_at_peak: PeakHolders | None = None
     construction: tuple[AllocationEvent, ...] = ()
 
     @property
@@ -109,6 +113,7 @@ def trace(
     told: Sequence[Tensor] = (),
     construction: Construction | None = None,
     lazy_states: bool = False,
+    by_module: bool = False,
 ) -> Trace:
     """Run a step a few times and follow its memory; the last one counts.
 
@@ -130,6 +135,7 @@ def trace(
         construction: of the model, where it was made on the card.
         lazy_states: a run's first step makes the states that ``held`` optimizers have already; the engine makes them
             before, and torch's optimizers there.
+        by_module: tell what is live at the peak, by module.
 
     Raises:
         TraceError: the step fails, or its memory depends on data.
@@ -137,7 +143,9 @@ def trace(
     if steps < 1:
         raise ValueError(f"steps must be at least 1, got {steps}")
     reads = ModelReads(large=False)
-    follow = partial(_follow, step, steps, held, device_type, ends_early, libraries, told, construction, lazy_states)
+    follow = partial(
+        _follow, step, steps, held, device_type, ends_early, libraries, told, construction, lazy_states, by_module
+    )
     try:
         first = follow(reads)
     except TraceError as error:
@@ -177,9 +185,11 @@ def _follow(
     told: Sequence[Tensor],
     construction: Construction | None,
     lazy_states: bool,
+    by_module: bool,
     reads: ModelReads,
 ) -> Trace:
-    live = LiveStorages(device_type, reads, libraries, told, construction)
+    owners = ModuleOwners(held) if by_module else None
+    live = LiveStorages(device_type, reads, libraries, told, construction, owners)
     live.hold(held)
     before = set() if lazy_states else live.held()
     try:
@@ -197,7 +207,11 @@ def _follow(
                 break
     except Exception as error:
         raise TraceError(", ".join([_reason(error), *_notes_of(error)])) from error
-    return _trace_of(live, live.states(before=before), construction.events if construction else ())
+    found = _trace_of(live, live.states(before=before), construction.events if construction else ())
+    if owners is None:
+        return found
+    by_owner = owners.complete(live.ident_of)
+    return replace(found, held_at_peak=holders_at_peak(found.initial, found.events, live.log.phases, by_owner))
 
 
 def _trace_of(live: LiveStorages, states: Late, construction: Sequence[AllocationEvent]) -> Trace:

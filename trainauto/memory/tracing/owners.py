@@ -1,0 +1,73 @@
+"""Which module each allocation of a traced step is made for."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from trainauto.memory.tracing.contents import tensors_in
+from trainauto.memory.tracing.holders import ACTIVATIONS, AGAIN, BUFFERS, GRADIENTS, STATES, WEIGHTS, Owner
+from trainauto.memory.tracing.phases import BACKWARD, OPTIMIZER
+
+OUTSIDE = {BACKWARD: "backward pass", OPTIMIZER: "optimizer's step"}
+"""What is made there while no module runs; elsewhere that is what a step makes outside of modules."""
+
+
+class ModuleOwners:
+    """Names the modules of a step, and notes for which of them it allocates.
+
+    Args:
+        held: modules and optimizers of the step, or sequences of them.
+    """
+
+    def __init__(self, held: Sequence[Any]) -> None:
+        self._held = list(_parts_of(held))
+        self._names = {
+            id(module): ".".join(filter(None, (type(root).__name__, name)))
+            for root in self._held
+            if isinstance(root, nn.Module)
+            for name, module in root.named_modules()
+        }
+        self._owners: dict[int, Owner] = {}
+
+    def note(self, ident: int, phase: str, running: Sequence[nn.Module]) -> None:
+        """Note an allocation by the modules that run, the innermost last; backward runs those that compute again."""
+        name = next((self._names[id(module)] for module in reversed(running) if id(module) in self._names), "")
+        if not name:
+            self._owners[ident] = Owner("", OUTSIDE.get(phase, "outside of modules"))
+        else:
+            self._owners[ident] = Owner(name, AGAIN if phase == BACKWARD else ACTIVATIONS)
+
+    def complete(self, ident_of: Callable[[Tensor], int]) -> Mapping[int, Owner]:
+        """Return the owners of all allocations, of what is held between steps, too.
+
+        Args:
+            ident_of: returns the number of a tensor's storage; 0 where it is not followed.
+        """
+        owners = dict(self._owners)
+        modules = [module for root in self._held if isinstance(root, nn.Module) for module in root.modules()]
+        of_weights = {id(weight): module for module in modules for weight in module.parameters(recurse=False)}
+        for optimizer in self._held:
+            states = optimizer.state.items() if isinstance(optimizer, Optimizer) else ()
+            for weight, state in states:
+                name = self._names.get(id(of_weights.get(id(weight))), "")
+                owners |= {ident_of(tensor): Owner(name, STATES) for tensor in tensors_in(list(state.values()))}
+        for module in modules:  # after states, which may hold a weight itself
+            name = self._names[id(module)]
+            for weight in module.parameters(recurse=False):
+                owners[ident_of(weight)] = Owner(name, WEIGHTS)
+                if weight.grad is not None:
+                    owners[ident_of(weight.grad)] = Owner(name, GRADIENTS)
+            for buffer in module.buffers(recurse=False):
+                owners[ident_of(buffer)] = Owner(name, BUFFERS)
+        owners.pop(0, None)
+        return owners
+
+
+def _parts_of(held: Any) -> Iterator[nn.Module | Optimizer]:
+    if isinstance(held, nn.Module | Optimizer):
+        yield held
+    elif isinstance(held, list | tuple):
+        for part in held:
+            yield from _parts_of(part)
