@@ -3,6 +3,7 @@
 import json
 import os
 import platform
+import re
 from collections.abc import Callable
 from pathlib import Path
 from statistics import median
@@ -64,8 +65,11 @@ def test_both_tables_agree_and_know_budget_and_bounds(tmp_path: Path, write_imag
     )
     file = write_options(tmp_path / "run.yml", options)
     asked = ("-opt", file.name, "--card", "T4", "--vram", "2GiB", "--vram", "1.5GiB")
-    done = plan(*asked, cwd=tmp_path)
+    done = plan(*asked, "--by-module", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
+    held = re.split(r"what is live at the peak of batch \d+ x \d+, in the \w+ pass: ", done.stdout)[1].splitlines()
+    assert [re.match(r" +[\d.]+ [GM]iB  \w", line) is not None for line in held[1:4]] == [True] * 3
+    assert any("  activations " in line and "RRDBNet." in line for line in held[1:11])
     assert all(len(line) <= 80 for line in done.stdout.splitlines()[3:-3])
     assert "its 99 % bound stays within the target" in done.stdout
     assert "* bounded by max_batch_size, not by memory" in done.stdout

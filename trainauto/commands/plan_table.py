@@ -82,21 +82,23 @@ def _row(card: CardPlan, sizes: "_SizeWords", looked_at: int) -> tuple[str, ...]
 def _held(plan: Plan, held: PeakHolders) -> list[str]:
     """Return what is live at a plan's peak, the largest first."""
     rows = [
-        (f"{holder.module or '-'}{_times(holder.modules)}", holder.kind, size_text(holder.size_bytes))
+        (
+            size_text(holder.size_bytes),
+            holder.kind,
+            holder.module + (f" x{holder.modules}" if holder.modules > 1 else ""),
+        )
         for holder in held.holders[:MOST_HOLDERS]
     ]
     if rest := held.holders[MOST_HOLDERS:]:
-        rows.append(("others", "", size_text(sum(holder.size_bytes for holder in rest))))
+        rows.append((size_text(sum(holder.size_bytes for holder in rest)), "all others", ""))
+    kinds = max(len(kind) for _, kind, _ in rows)
     size = "" if plan.size == 1 else f" x {plan.size}"
     what = (
         f"what is live at the peak of batch {plan.batch_size}{size}, in the {PHASE_WORDS[held.phase]}: "
         f"{size_text(held.peak_bytes)}"
     )
-    return [*wrapped(what, WIDTH, "  "), *aligned(("modules", "kind", "size"), rows), ""]
-
-
-def _times(modules: int) -> str:
-    return f" ({modules} modules)" if modules > 1 else ""
+    lines = (f"{size_words:>10}  {kind:{kinds}}  {module}".rstrip() for size_words, kind, module in rows)
+    return [*wrapped(what, WIDTH, "  "), *lines, ""]
 
 
 def losses_text(losses: LossBytes) -> str:
