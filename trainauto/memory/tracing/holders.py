@@ -10,7 +10,7 @@ from trainauto.memory.cuda_allocator.allocator import AllocationEvent
 
 WEIGHTS, BUFFERS, GRADIENTS, STATES = "weights", "buffers", "gradients", "optimizer state"
 ACTIVATIONS, AGAIN = "activations", "recomputed activations"
-LIBRARIES = "library workspaces"
+LIBRARIES = "workspaces"
 
 
 class Owner(NamedTuple):

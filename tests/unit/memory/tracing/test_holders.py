@@ -23,7 +23,7 @@ def test_layers_of_one_place_are_added_up_at_the_moment_of_the_peak() -> None:
     found = holders_at_peak(events((1, 30), (2, 40)), step, [(0, "forward"), (3, "backward")], owners)
     assert (found.phase, found.peak_bytes) == ("backward", 170)
     assert found.holders == (
-        Holder("", "library workspaces", 1, 100),
+        Holder("", "workspaces", 1, 100),
         Holder("Net.layers.*.mlp", "weights", 2, 70),
     )
     assert PeakHolders.from_dict(found.to_dict()) == found
@@ -59,7 +59,7 @@ def test_a_step_tells_weights_states_gradients_and_activations_by_module() -> No
     assert by_kind["Net.layers.*.*", "weights"] == Holder("Net.layers.*.*", "weights", 12, 12 * linear)
     states = by_kind["Net.layers.*.*", "optimizer state"]
     assert 24 * linear <= states.size_bytes <= 24 * linear + 24 * 8
-    assert by_kind["", "library workspaces"].size_bytes == 2 * 8 * KIB
+    assert by_kind["", "workspaces"].size_bytes == 2 * 8 * KIB
     kinds = {kind for _, kind in by_kind}
     assert {"activations", "recomputed activations"} <= kinds
     assert trace(step, held=[net, adam]).held_at_peak is None
