@@ -17,12 +17,9 @@ import math
 import statistics
 import subprocess
 import sys
-import sysconfig
 import time
-import venv
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +28,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "scripts")]
 
 import torch  # noqa: E402
 from data_of_others import H100_STEPS, missing  # noqa: E402
+from peers_env import python_beside  # noqa: E402
 
 from trainauto.core.files import write_text_atomically  # noqa: E402
 from trainauto.core.plan import BatchShape, Plan  # noqa: E402
@@ -45,6 +43,7 @@ from trainauto.memory.tracing.libraries import Hardware, card_libraries, planned
 
 ENVIRONMENT = ROOT / "build" / "h100_environment"
 RELEASES = ("transformers==4.46.2", "timm==1.0.11")
+"""timm is installed alone: it asks for torchvision, which these networks do not use."""
 H100 = Hardware.of((9, 0), 132)
 STEPS = 5
 RECORDED_TORCH = (2, 6)
@@ -87,7 +86,7 @@ def main() -> int:
         recorded = [
             row for row in csv.DictReader(lines) if not arguments.networks or row["network"] in arguments.networks
         ]
-    python, rows, left_out = environment(), [], []
+    python, rows, left_out = python_beside(ENVIRONMENT, RELEASES[:1], RELEASES[1:]), [], []
     for row in recorded:
         if row["network"] == "sd":
             left_out.append("- Stable Diffusion 1.5 (of a fork): diffusers is not among the releases.")
@@ -100,30 +99,14 @@ def main() -> int:
             continue
         rows.append({**row, **json.loads(done.stdout.splitlines()[-1])})
         print(line_of(rows[-1]), flush=True)
+    if not rows:
+        print(*left_out, sep="\n", file=sys.stderr)
+        return 1
     page = page_of(rows, left_out)
     print(page)
     if arguments.write:
         write_text_atomically(arguments.write / "h100_steps.md", page)
     return 0
-
-
-def environment() -> Path:
-    """Return an interpreter with the recordings' releases beside this one's torch; make it if it is not there."""
-    python = ENVIRONMENT / "bin" / "python"
-    ready = ENVIRONMENT / "ready.txt"
-    if ready.exists() and ready.read_text() == repr(RELEASES):
-        return python
-    print(f"installing {', '.join(RELEASES)} in {ENVIRONMENT} ...", flush=True)
-    venv.create(ENVIRONMENT, with_pip=True, clear=ENVIRONMENT.exists())
-    inside = Path(sysconfig.get_path("purelib", vars={"base": str(ENVIRONMENT)}))
-    (inside / "beside.pth").write_text(f"import site; site.addsitedir({sysconfig.get_path('purelib')!r})\n")
-    kept = ENVIRONMENT / "constraints.txt"
-    kept.write_text("".join(f"{name}=={version(name)}\n" for name in ("torch", "numpy")))
-    pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-    subprocess.run([*pip, "-c", str(kept), RELEASES[0]], check=True)
-    subprocess.run([*pip, "--no-deps", RELEASES[1]], check=True)  # it asks for torchvision, which these do not use
-    ready.write_text(repr(RELEASES))
-    return python
 
 
 def predicted(row: Mapping[str, str]) -> dict[str, Any]:
@@ -142,7 +125,8 @@ def predicted(row: Mapping[str, str]) -> dict[str, Any]:
     request = PlanRequest(
         lambda: case.made("cuda:0"), case.loss, case.shapes(), case.optimizer, {"batch": (case.batch, case.batch)}
     )
-    tracer = CodeTracer(request, H100)
+    tracer = CodeTracer(request)
+    tracer.aim(H100)
     start = time.process_time()
     found = tracer.step_trace(Plan.of(batch_size=case.batch))
     seconds = time.process_time() - start

@@ -24,13 +24,26 @@ def peers_python(folder: Path, extra: str) -> Path:
     Raises:
         subprocess.CalledProcessError: pip could not install the peers; its output was printed.
     """
-    python = folder / "bin" / "python"
-    stamp = folder / "ready.txt"
     with (ROOT / "pyproject.toml").open("rb") as file:
-        wanted = tomllib.load(file)["project"]["optional-dependencies"][extra]
-    if stamp.exists() and stamp.read_text() == repr(wanted):
+        return python_beside(folder, tomllib.load(file)["project"]["optional-dependencies"][extra])
+
+
+def python_beside(folder: Path, wanted: Sequence[str], alone: Sequence[str] = ()) -> Path:
+    """Return an interpreter that sees this environment and these releases; make it if it is not there.
+
+    Args:
+        folder: where it is, or is made.
+        wanted: what pip installs there.
+        alone: what it installs without what that asks for.
+
+    Raises:
+        subprocess.CalledProcessError: pip could not install them; its output was printed.
+    """
+    python = folder / "bin" / "python"
+    stamp, content = folder / "ready.txt", repr((*wanted, *alone))
+    if stamp.exists() and stamp.read_text() == content:
         return python
-    print(f"installing {', '.join(wanted)} in {folder} ...", flush=True)
+    print(f"installing {', '.join((*wanted, *alone))} in {folder} ...", flush=True)
     venv.create(folder, with_pip=True, clear=folder.exists())
     inside = Path(sysconfig.get_path("purelib", vars={"base": str(folder)}))
     here = sysconfig.get_path("purelib")
@@ -38,11 +51,12 @@ def peers_python(folder: Path, extra: str) -> Path:
     constraints = folder / "constraints.txt"
     constraints.write_text("".join(f"{name}=={importlib.metadata.version(name)}\n" for name in KEPT))
     pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-    done = subprocess.run([*pip, "-c", str(constraints), *wanted], capture_output=True, text=True, check=False)
-    if done.returncode:
-        print(done.stdout, done.stderr, file=sys.stderr)
-        done.check_returncode()
-    stamp.write_text(repr(wanted))
+    for chosen in (["-c", str(constraints), *wanted], *([["--no-deps", *alone]] if alone else [])):
+        done = subprocess.run([*pip, *chosen], capture_output=True, text=True, check=False)
+        if done.returncode:
+            print(done.stdout, done.stderr, file=sys.stderr)
+            done.check_returncode()
+    stamp.write_text(content)
     return python
 
 

@@ -119,8 +119,10 @@ def _check(parsed: argparse.Namespace) -> None:
     if parsed.opt is None and parsed.python is None:
         advice = "plan -opt options/train/x.yml, or plan --python module:factory"
         raise InputError(Problem("which run? Nothing was given with -opt", advice=advice))
-    if parsed.recipes and (parsed.python or parsed.measure or parsed.png):
-        other = "--python" if parsed.python else "--measure" if parsed.measure else "--png"
+    others = ("python", "measure", "by_module", "png")
+    given = [f"--{name.replace('_', '-')}" for name in others if getattr(parsed, name)]
+    if parsed.recipes and given:
+        other = given[0]
         advice = f"Leave out {other}; --json prints what recipes take in bytes."
         raise InputError(Problem("--recipes is of a file of fine-tuning, and a table", advice=advice))
     if parsed.python is None:

@@ -123,7 +123,8 @@ class CardPlans:
         trials: plans that were tried on the device at hand, where that was asked for.
         bounded_by: what the option file's budget makes of cards; empty where it bounds none.
         losses: what each loss adds, where there are several.
-        held: of the first card's plan, what is live at the peak of its step, by module, where that was asked.
+        held: what is live at a step's peak, by module, where that was asked: the file's own plan where nothing steers,
+            else of the first card on which a plan fits.
     """
 
     name: str
@@ -269,7 +270,9 @@ def with_holders(answer: CardPlans, tracer: CardTracer) -> CardPlans:
     """
     named = (plan for card in answer.cards for plan in (card.kept.plan if card.kept else None, card.plan))
     plan = next(filter(None, named), None)
-    return answer if plan is None else replace(answer, held=(plan, tracer.holders(plan)))
+    if plan is None:
+        return replace(answer, notes=("Nothing fits, so no step was followed by module.", *answer.notes))
+    return replace(answer, held=(plan, tracer.holders(plan)))
 
 
 def newest_of(cards: Sequence[CardPreset]) -> Hardware:

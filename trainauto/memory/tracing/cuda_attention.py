@@ -2,9 +2,9 @@
 
 The rules are torch's (``select_sdp_backend``, ATen/native/transformers/cuda/sdp_utils.cpp), for the card that is there
 or is planned for. Kernels in half precision without a mask are flash attention's, others memory-efficient attention's;
-what neither takes writes its matrix of weights out. cuDNN's attention,
-which newer releases of torch prefer on Hopper in half precision, holds the same tensors between forward and backward;
-what it works in is not known, and it is counted as one of the others.
+what neither takes writes its matrix of weights out. Newer releases of torch prefer cuDNN's attention on Hopper in half
+precision. It holds the same tensors between forward and backward; its workspace is not known, and it is counted as one
+of the others.
 """
 
 from collections.abc import Sequence

@@ -10,7 +10,7 @@ from trainauto.memory.cuda_allocator.allocator import AllocationEvent
 
 WEIGHTS, BUFFERS, GRADIENTS, STATES = "weights", "buffers", "gradients", "optimizer state"
 ACTIVATIONS, AGAIN = "activations", "recomputed activations"
-LIBRARIES = "workspaces"
+WORKSPACES = "workspaces"
 
 
 class Owner(NamedTuple):
@@ -74,7 +74,7 @@ def holders_at_peak(
         initial: what is live when the step begins.
         events: of the step.
         phases: (number of events so far, phase that begins).
-        owners: of allocations, by their numbers; what has none is held by libraries.
+        owners: of allocations, by their numbers; what has none is a workspace of a kernel or library.
     """
     sizes = dict(initial)
     live = most = sum(sizes.values())
@@ -93,7 +93,7 @@ def holders_at_peak(
     found: defaultdict[Owner, int] = defaultdict(int)
     modules: defaultdict[Owner, set[str]] = defaultdict(set)
     for ident, size_bytes in held.items():
-        module, kind = owners.get(ident, Owner("", LIBRARIES))
+        module, kind = owners.get(ident, Owner("", WORKSPACES))
         place = Owner(re.sub(r"(?<=\.)\d+(?=\.|$)", "*", module), kind)
         found[place] += size_bytes
         modules[place].add(module)
