@@ -126,11 +126,11 @@ def plan(
     from trainauto.forecast.plan_request import PlanRequest
 
     if isinstance(subject, PlanRequest):
-        return plan_code(subject, [preset]).cards[0]
+        return plan_code(subject, [preset], closely=True).cards[0]
     if loss is None or shapes is None:
         raise TypeError("code is planned by plan(model, loss, shapes, card=...)")
     code["bounds"] = code.get("bounds") or {}
-    return plan_code(PlanRequest(subject, loss, shapes, **code), [preset]).cards[0]
+    return plan_code(PlanRequest(subject, loss, shapes, **code), [preset], closely=True).cards[0]
 
 
 def _chosen_card(card: str | None, vram: str | None) -> "CardPreset":
@@ -153,4 +153,4 @@ def _plan_options(options: "LoadedOptions[FileOptions]", card: "CardPreset") -> 
     with start_tracing(like_cuda=True) as child:
         from trainauto.forecast import option_plans
 
-        return option_plans.plan_for_cards(options, [card], child=child).cards[0]
+        return option_plans.plan_for_cards(options, [card], child=child, closely=True).cards[0]

@@ -19,7 +19,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -31,12 +30,11 @@ from data_of_others import H100_STEPS, missing  # noqa: E402
 from peers_env import python_beside  # noqa: E402
 
 from trainauto.core.files import write_text_atomically  # noqa: E402
-from trainauto.core.plan import BatchShape, Plan  # noqa: E402
+from trainauto.core.plan import Plan  # noqa: E402
 from trainauto.core.units import MIB  # noqa: E402
 from trainauto.engine.traced_training import kernels_of  # noqa: E402
-from trainauto.memory.cost.cost_model import UPPER, CostModel  # noqa: E402
-from trainauto.memory.cost.ratio_prior import ON_CARD, RESERVED, RatioPrior  # noqa: E402
-from trainauto.memory.cost.traced_fit import fit_prior  # noqa: E402
+from trainauto.forecast.plan_memory import likely  # noqa: E402
+from trainauto.memory.cost.ratio_prior import ON_CARD, reserved_belief  # noqa: E402
 from trainauto.memory.cuda_allocator.allocator import CachingAllocator, replay  # noqa: E402
 from trainauto.memory.cuda_allocator.steps import repeated  # noqa: E402
 from trainauto.memory.tracing.libraries import Hardware, card_libraries, planned_for  # noqa: E402
@@ -57,8 +55,8 @@ others, in float32 (FP), float16 (HP) or under autocast (MP), with or without ch
 github.com/sanketpurandare/mem-run-estimator at e2955a1. What PyTorch's MemTracker says is theirs, too.
 
 Active: the allocator's blocks in use at the peak. Reserved: what the allocator took from the card. Ratios are predicted
-over measured; "99 %" is the 99 % quantile of what is believed over what was measured. For reserved bytes it is that of
-the wider of two beliefs: `RESERVED`, by which plans are admitted, and what kernels take that no trace knows.
+over measured; "99 %" is the 99 % quantile of what is believed over what was measured (`ON_CARD` and `reserved_belief`
+of trainauto/memory/cost/ratio_prior.py).
 
 The recordings' torch is older than those that run here. Of gemma-2b at 4 x 1024 (FP) and GPT-2 at 16 x 1024 (HP), whose
 reserved bytes are 7 and 3 % too high, PyTorch 2.11's own allocator takes on a simulated card what is predicted. Kernels
@@ -133,28 +131,17 @@ def predicted(row: Mapping[str, str]) -> dict[str, Any]:
     allocator = CachingAllocator(expandable=False, torch_version=RECORDED_TORCH)
     replay(repeated(found.events, STEPS, found.before, found.late), allocator)
     with planned_for(H100):
-        belief = ON_CARD[kernels_of(found, card_libraries())]
+        kernels = kernels_of(found, card_libraries())
+    active = likely(allocator.peak_allocated_bytes, ON_CARD[kernels])
     return {
         "active": allocator.peak_allocated_bytes,
         "reserved": allocator.peak_reserved_bytes,
-        "most_active": quantile_of(found.peak_bytes, belief, UPPER),
-        "expected_active": quantile_of(found.peak_bytes, belief, 0.5),
-        "most_reserved": max(
-            quantile_of(allocator.peak_reserved_bytes, doubt, UPPER) for doubt in (RESERVED, _alike(belief))
-        ),
+        "most_active": active.most_bytes,
+        "expected_active": active.expected_bytes,
+        "most_reserved": likely(allocator.peak_reserved_bytes, reserved_belief(kernels)).most_bytes,
         "hides_memory": found.hides_memory,
         "seconds": seconds,
     }
-
-
-def _alike(belief: RatioPrior) -> RatioPrior:
-    """Return how far memory that no trace knows may widen what is reserved: as far as it does what is allocated."""
-    return replace(belief, median_ratio=1.0, upper_ratio=belief.upper_ratio / belief.median_ratio)
-
-
-def quantile_of(predicted_bytes: int, belief: RatioPrior, quantile: float) -> int:
-    """Return what a plan counts on, by the bytes of a trace or of a simulation."""
-    return CostModel(fit_prior({(1, 1): {"step": predicted_bytes}}), belief).predict(BatchShape(1, 1), quantile)
 
 
 def _name(row: Mapping[str, Any]) -> str:

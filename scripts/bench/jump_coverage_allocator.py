@@ -28,7 +28,7 @@ from trainauto.forecast.traced_run import FakeRun  # noqa: E402
 from trainauto.memory.cost.cost_model import CostModel  # noqa: E402
 from trainauto.memory.cost.memory_forecast import spread  # noqa: E402
 from trainauto.memory.cost.ratio_prior import ALLOCATED, BENCHMARKED, RESERVED, RatioPrior  # noqa: E402
-from trainauto.memory.cost.traced_fit import Prior, fit_prior, reserved_prior  # noqa: E402
+from trainauto.memory.cost.traced_fit import Prior, allocator_prior, fit_prior  # noqa: E402
 from trainauto.memory.cuda_allocator.allocator import (  # noqa: E402
     AllocationEvent,
     CachingAllocator,
@@ -124,7 +124,7 @@ class Traced:
         traces = {(plan.forward_batch_size, plan["lq_size"]): self.trace(plan) for plan in spread(self.axes)}
         live = fit_prior({size: trace.phase_peaks_bytes for size, trace in traces.items()}, self.window_px)
         least = {size: trace.needed_bytes(expandable=expandable).least_bytes for size, trace in traces.items()}
-        return live, reserved_prior(live, least)
+        return live, allocator_prior(live, least)
 
 
 @dataclass(frozen=True)

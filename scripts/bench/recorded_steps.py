@@ -266,7 +266,6 @@ def compared(folder: Path, recording: Recording) -> dict[str, Any]:
         "live": live,
         "live_foretold": allocator.peak_requested_bytes,
         "live_error": allocator.peak_requested_bytes / live - 1,
-        "blocks_foretold": allocator.peak_allocated_bytes,
         "reserved": reserved,
         "reserved_foretold": allocator.peak_reserved_bytes,
         "reserved_error": allocator.peak_reserved_bytes / reserved - 1,

@@ -44,8 +44,15 @@ def test_says_what_fits_on_each_card(tmp_path: Path, write_images: Write) -> Non
         # A larger crop never admits a larger batch.
         batches = [point["batch_size"] for point in card["frontier"]]
         assert batches == sorted(batches, reverse=True)
-    held = answer["held_at_peak"]
-    assert held["plan"] == large["plan"]
+    held = answer["memory"]["held_at_peak"]
+    memory = answer["memory"]
+    assert memory["plan"] == large["plan"]
+    assert memory["allocated"]["expected_bytes"] == pytest.approx(large["expected_peak_bytes"], rel=0.01)
+    assert max(memory["phase_peaks_bytes"].values()) == held["peak_bytes"]
+    for reserved in memory["reserved"].values():
+        least, unlimited = reserved["least"]["expected_bytes"], reserved["unlimited"]["expected_bytes"]
+        assert memory["allocated"]["expected_bytes"] <= least <= unlimited
+        assert least - 2**24 <= reserved["on_card_bytes"] <= memory["available_bytes"]
     assert held["peak_bytes"] == sum(holder["size_bytes"] for holder in held["holders"])
     activations = [holder["module"] for holder in held["holders"] if holder["kind"] == "activations"]
     assert {module.partition(".")[0] for module in activations} == {"RRDBNet"}

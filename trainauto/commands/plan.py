@@ -80,7 +80,9 @@ def add_to(commands: Commands) -> None:
         help="of fine-tuning: what fits by number format, gradient checkpointing and 4 bits, and what each costs",
     )
     parser.add_argument(
-        "--by-module", action="store_true", help="also say what holds memory at the first plan's peak, by module"
+        "--by-module",
+        action="store_true",
+        help="also say what the first plan takes, reserved memory by kind of segments, and what holds it by module",
     )
     parser.add_argument("--json", action="store_true", help="print JSON, in bytes")
     parser.add_argument("--png", type=Path, metavar="FILE", help="draw expected peaks and how far each card goes")
@@ -145,9 +147,7 @@ def _answer_for_options(parsed: argparse.Namespace, sizes: list[int]) -> "CardPl
 
         torch.set_num_threads(1)  # the other core is for the traces
         cards = card_plan.chosen_cards(parsed.card, sizes)
-        return option_plans.plan_for_cards(
-            loaded, cards, measure=parsed.measure, child=child, by_module=parsed.by_module
-        )
+        return option_plans.plan_for_cards(loaded, cards, measure=parsed.measure, child=child, closely=parsed.by_module)
 
 
 def _recipes(parsed: argparse.Namespace, sizes: list[int]) -> str:
@@ -176,4 +176,4 @@ def _answer_for_code(parsed: argparse.Namespace, sizes: list[int]) -> "CardPlans
         from trainauto.forecast import card_plan, code_process
 
         cards = card_plan.chosen_cards(parsed.card, sizes)
-        return code_process.plan_named_code(parsed.python, Path.cwd(), cards, child, by_module=parsed.by_module)
+        return code_process.plan_named_code(parsed.python, Path.cwd(), cards, child, closely=parsed.by_module)

@@ -7,8 +7,9 @@ from trainauto.core.words import counted
 from trainauto.forecast.benchmark_plans import DeviceBenchmark, PlanBenchmark
 from trainauto.forecast.card_plan import FITTING, CardPlan, CardPlans, KeptPlan
 from trainauto.forecast.loss_bytes import LossBytes
+from trainauto.forecast.plan_memory import KINDS, Likely, PlanMemory
 from trainauto.memory.tracing.holders import PeakHolders
-from trainauto.memory.tracing.phases import BACKWARD, FORWARD, OPTIMIZER, OTHER
+from trainauto.memory.tracing.phases import BACKWARD, FORWARD, OPTIMIZER, OTHER, PHASES
 from trainauto.reporting.formatting import WIDTH, wrapped
 from trainauto.reporting.step_stats import error_text
 
@@ -52,7 +53,7 @@ def table(answer: CardPlans) -> str:
         *_reasons(answer),
         *_frontiers(answer, sizes),
         *_marks(answer),
-        *(_held(*answer.held) if answer.held else []),
+        *(_memory(answer.memory) if answer.memory else []),
         *(_tried(answer.trials) if answer.trials else []),
         *(line for note in answer.notes for line in wrapped(note, WIDTH, "  ")),
     ]
@@ -79,6 +80,38 @@ def _row(card: CardPlan, sizes: "_SizeWords", looked_at: int) -> tuple[str, ...]
     )
 
 
+def _memory(memory: PlanMemory) -> list[str]:
+    """Return what a plan takes of its card, by kind of segments and by module."""
+    kinds = [(kind, memory.reserved[kind]) for kind in KINDS]
+    rows = [("allocated", *_likely(memory.allocated), "", "")]
+    for kind, reserved in kinds:
+        here = "out of memory" if reserved.on_card_bytes is None else size_text(reserved.on_card_bytes)
+        here += ", flushes" if reserved.flushes else ""
+        rows.append((f"reserved, {kind}", *_likely(reserved.unlimited), size_text(reserved.least.expected_bytes), here))
+    peaks = memory.trace.phase_peaks_bytes
+    phases = ", ".join(f"{PHASE_WORDS[phase]} {size_text(peaks[phase])}" for phase in PHASES if phase in peaks)
+    held = memory.trace.held_at_peak
+    return [
+        *wrapped(f"what {_plan_words(memory.plan)} takes of {size_text(memory.available_bytes)}:", WIDTH, "  "),
+        *aligned(("", "expected", "99 % bound", "least", "on this card"), rows),
+        *_explained(
+            "allocated: blocks in use. reserved: what the allocator takes of a card with plenty of memory; least: of "
+            "the smallest on which no step flushes the cache. native, expandable: segments, PYTORCH_ALLOC_CONF."
+        ),
+        *wrapped(f"peak by phase: {phases}", WIDTH, "  "),
+        "",
+        *(_held(memory.plan, held) if held else []),
+    ]
+
+
+def _likely(likely: Likely) -> tuple[str, str]:
+    return size_text(likely.expected_bytes), size_text(likely.most_bytes)
+
+
+def _plan_words(plan: Plan) -> str:
+    return f"batch {plan.batch_size}{'' if plan.size == 1 else f' x {plan.size}'}"
+
+
 def _held(plan: Plan, held: PeakHolders) -> list[str]:
     """Return what is live at a plan's peak, the largest first."""
     rows = [
@@ -92,9 +125,8 @@ def _held(plan: Plan, held: PeakHolders) -> list[str]:
     if rest := held.holders[MOST_HOLDERS:]:
         rows.append((size_text(sum(holder.size_bytes for holder in rest)), "all others", ""))
     kinds = max(len(kind) for _, kind, _ in rows)
-    size = "" if plan.size == 1 else f" x {plan.size}"
     what = (
-        f"what is live at the peak of batch {plan.batch_size}{size}, in the {PHASE_WORDS[held.phase]}: "
+        f"what is live at the peak of {_plan_words(plan)}, in the {PHASE_WORDS[held.phase]}: "
         f"{size_text(held.peak_bytes)}"
     )
     lines = (f"{size_words:>10}  {kind:{kinds}}  {module}".rstrip() for size_words, kind, module in rows)

@@ -44,9 +44,8 @@ def as_json(answer: CardPlans) -> str:
         "traced": traced,
         "cards": cards,
     }
-    if answer.held is not None:
-        plan, held = answer.held
-        answered["held_at_peak"] = {"plan": plan.to_dict(), **held.to_dict()}
+    if answer.memory is not None:
+        answered["memory"] = answer.memory.to_dict()
     if answer.losses is not None:
         answered["losses"] = {"plan": answer.losses.plan.to_dict(), "added_bytes": dict(answer.losses.added)}
     return json.dumps({**answered, **({"measured": _as_dict(answer.trials)} if answer.trials else {})}, indent=2)

@@ -12,12 +12,12 @@ from trainauto.core.process import unknown_to_predictions
 from trainauto.core.units import GIB, size_text
 from trainauto.forecast.benchmark_plans import DeviceBenchmark
 from trainauto.forecast.loss_bytes import LossBytes
+from trainauto.forecast.plan_memory import PlanMemory, memory_of
 from trainauto.memory.cost.cost_model import UPPER, CostModel
 from trainauto.memory.cost.memory_forecast import CardTracer, MemoryForecast
 from trainauto.memory.cost.ratio_prior import RatioPrior
 from trainauto.memory.cost.traced_fit import Prior
 from trainauto.memory.cuda_allocator.segments import planned_segments
-from trainauto.memory.tracing.holders import PeakHolders
 from trainauto.memory.tracing.libraries import LARGE_CARD, Hardware, attention_of, cublas_workspace_bytes
 from trainauto.options.cards import CardPreset, card_by_words, card_of_memory, under_budget
 from trainauto.options.run_options import FileOptions
@@ -77,6 +77,7 @@ class CardPlan:
         largest_batch: bound of batches, whatever would fit.
         most_tokens: bound of a batch's tokens, where there is one: batches of shorter samples may be larger.
         kept: the plan of an option file in which nothing steers by memory: its run stays with it, whatever is best.
+        memory: what that plan, else ``plan``, takes of the card, where that was asked.
     """
 
     preset: CardPreset
@@ -91,6 +92,7 @@ class CardPlan:
     largest_batch: int
     most_tokens: int | None = None
     kept: KeptPlan | None = None
+    memory: PlanMemory | None = None
 
     def is_bounded(self, plan: Plan) -> bool:
         """Say whether it is no memory that bounds the batch of a plan."""
@@ -102,6 +104,11 @@ class CardPlan:
     def limit_bytes(self) -> int:
         """Memory that the run may use of the card."""
         return int(self.preset.memory_gib * GIB)
+
+    @property
+    def available_bytes(self) -> int:
+        """What the allocator may take of the card."""
+        return min(self.limit_bytes, self.memory_bytes - CONTEXT_BYTES)
 
     @property
     def target_bytes(self) -> int:
@@ -123,8 +130,6 @@ class CardPlans:
         trials: plans that were tried on the device at hand, where that was asked for.
         bounded_by: what the option file's budget makes of cards; empty where it bounds none.
         losses: what each loss adds, where there are several.
-        held: what is live at a step's peak, by module, where that was asked: the file's own plan where nothing steers,
-            else of the first card on which a plan fits.
     """
 
     name: str
@@ -136,7 +141,11 @@ class CardPlans:
     trials: DeviceBenchmark | None = None
     bounded_by: str = ""
     losses: LossBytes | None = None
-    held: tuple[Plan, PeakHolders] | None = None
+
+    @property
+    def memory(self) -> PlanMemory | None:
+        """What the plan of a card takes, in detail, where that was asked."""
+        return next((card.memory for card in self.cards if card.memory is not None), None)
 
 
 def chosen_cards(words: Sequence[str], vram: Sequence[int]) -> list[CardPreset]:
@@ -262,17 +271,21 @@ def by_kernels(
     return first, tuple(found[card.name] for card in cards)
 
 
-def with_holders(answer: CardPlans, tracer: CardTracer) -> CardPlans:
-    """Return the answer with what is live at the peak of the first plan that it names.
+def with_memory(answer: CardPlans, tracer: CardTracer) -> CardPlans:
+    """Return the answer with what the plan of the first card that has one takes there, in detail.
 
     Raises:
         TraceError: it cannot be traced.
     """
-    named = (plan for card in answer.cards for plan in (card.kept.plan if card.kept else None, card.plan))
-    plan = next(filter(None, named), None)
-    if plan is None:
-        return replace(answer, notes=("Nothing fits, so no step was followed by module.", *answer.notes))
-    return replace(answer, held=(plan, tracer.holders(plan)))
+    for number, card in enumerate(answer.cards):
+        if (plan := card.kept.plan if card.kept else card.plan) is not None:
+            tracer.aim(_hardware_of(card.preset))
+            memory = memory_of(
+                plan, tracer.step_trace(plan), answer.forecast.kernels, card.available_bytes, planned_segments()
+            )
+            cards = (*answer.cards[:number], replace(card, memory=memory), *answer.cards[number + 1 :])
+            return replace(answer, cards=cards)
+    return replace(answer, notes=("Nothing fits, so no plan was looked at more closely.", *answer.notes))
 
 
 def newest_of(cards: Sequence[CardPreset]) -> Hardware:

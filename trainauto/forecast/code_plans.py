@@ -4,7 +4,15 @@ from collections.abc import Mapping, Sequence
 
 from trainauto.core.plan import Axis, Plan
 from trainauto.core.units import GIB
-from trainauto.forecast.card_plan import CardPlan, CardPlans, CardTarget, by_kernels, plan_on_card, what_is_unknown
+from trainauto.forecast.card_plan import (
+    CardPlan,
+    CardPlans,
+    CardTarget,
+    by_kernels,
+    plan_on_card,
+    what_is_unknown,
+    with_memory,
+)
 from trainauto.forecast.plan_request import PlanRequest
 from trainauto.forecast.traced_code import CodeTracer
 from trainauto.memory.cost.memory_forecast import LARGEST_TRACED, CardTracer, MemoryForecast, forecast_memory
@@ -14,15 +22,21 @@ MOST_ROUNDS = 2
 """A plan beside one that was traced needs no trace of its own."""
 
 
-def plan_code(request: PlanRequest, cards: Sequence[CardPreset]) -> CardPlans:
+def plan_code(request: PlanRequest, cards: Sequence[CardPreset], *, closely: bool = False) -> CardPlans:
     """Trace a request in this process and say what fits on each card.
+
+    Args:
+        request: what is asked.
+        cards: the cards.
+        closely: look at the first plan more closely, see ``PlanMemory``.
 
     Raises:
         InputError: the request cannot be used.
         TraceError: its steps cannot be traced.
     """
     tracer = CodeTracer(request)
-    return plan_traced("code", tracer.network, tracer, request.axes(), cards, request.target_vram_usage)
+    answer = plan_traced("code", tracer.network, tracer, request.axes(), cards, request.target_vram_usage)
+    return with_memory(answer, tracer) if closely else answer
 
 
 def plan_traced(

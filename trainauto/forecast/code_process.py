@@ -7,13 +7,12 @@ from typing import Any
 from trainauto.core.errors import InputError
 from trainauto.core.plan import Axis, Plan
 from trainauto.core.worker_process import WorkerDiedError, WorkerProcess
-from trainauto.forecast.card_plan import CardPlans, with_holders
+from trainauto.forecast.card_plan import CardPlans, with_memory
 from trainauto.forecast.code_plans import plan_traced
 from trainauto.forecast.trace_process import TRACE_TIMEOUT_S, TraceProcessDiedError
 from trainauto.memory.cost.memory_forecast import PlanBytes
-from trainauto.memory.tracing.holders import PeakHolders
 from trainauto.memory.tracing.libraries import Hardware
-from trainauto.memory.tracing.trace import TraceError
+from trainauto.memory.tracing.trace import Trace, TraceError
 from trainauto.options.cards import CardPreset
 
 LOAD_TIMEOUT_S = 600.0
@@ -53,10 +52,10 @@ class CodeProcess:
         """
         return PlanBytes(**self._asked({"plan": plan.to_dict(), "card": self._card}, TRACE_TIMEOUT_S))
 
-    def holders(self, plan: Plan) -> PeakHolders:
-        """Return what is live at the peak of a step, by module; errors are those of :meth:`trace`."""
-        message = {"plan": plan.to_dict(), "card": self._card, "by_module": True}
-        return PeakHolders.from_dict(self._asked(message, TRACE_TIMEOUT_S))
+    def step_trace(self, plan: Plan) -> Trace:
+        """Return the trace of a step, with what is live at its peak by module; errors are those of :meth:`trace`."""
+        message = {"plan": plan.to_dict(), "card": self._card, "whole": True}
+        return Trace.from_dict(self._asked(message, TRACE_TIMEOUT_S))
 
     def _asked(self, message: dict[str, Any], timeout_s: float) -> dict[str, Any]:
         try:
@@ -69,7 +68,7 @@ class CodeProcess:
 
 
 def plan_named_code(
-    name: str, folder: Path, cards: Sequence[CardPreset], worker: WorkerProcess, *, by_module: bool = False
+    name: str, folder: Path, cards: Sequence[CardPreset], worker: WorkerProcess, *, closely: bool = False
 ) -> CardPlans:
     """Trace ``module:factory`` in a process of its own and say what fits on each card.
 
@@ -78,7 +77,7 @@ def plan_named_code(
         folder: where modules are looked for.
         cards: the cards.
         worker: runs :mod:`trainauto.forecast.code_worker`.
-        by_module: tell what is live at the first plan's peak, by module.
+        closely: look at the first plan more closely, see ``PlanMemory``.
 
     Raises:
         InputError: there is no such factory, or what it returns cannot be used.
@@ -88,4 +87,4 @@ def plan_named_code(
     said = process.load(name, folder)
     axes = tuple(Axis(**axis) for axis in said["axes"])
     answer = plan_traced(name, said["network"], process, axes, cards, said["target_vram_usage"])
-    return with_holders(answer, process) if by_module else answer
+    return with_memory(answer, process) if closely else answer

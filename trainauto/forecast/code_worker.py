@@ -6,6 +6,8 @@
     {"network": "Transformer", "axes": [{"name": "tokens", ...}, ...], "target_vram_usage": null}
     {"plan": {"batch_size": 8, "tokens": 512}, "card": [9, 0, 132]}
     {"peak_bytes": 10737418240, "persistent_bytes": ..., "phase_peaks_bytes": {...}, ...}
+    {"plan": {"batch_size": 8, "tokens": 512}, "card": [9, 0, 132], "whole": true}
+    {"events": [[8, 4096], ...], ...}
 
 Every further plan is of the same code. ``CodeProcess`` of :mod:`trainauto.forecast.code_process` is the other side.
 """
@@ -43,8 +45,8 @@ def _code_handler() -> Handler:
     def handle(message: Request) -> dict[str, Any]:
         if (hardware := hardware_from(message.get("card"))) is not None:
             tracers[-1].aim(hardware)
-        if message.get("by_module"):
-            return tracers[-1].holders(Plan.from_dict(message["plan"])).to_dict()
+        if message.get("whole"):
+            return tracers[-1].step_trace(Plan.from_dict(message["plan"])).to_dict()
         if "plan" in message:
             return asdict(tracers[-1].trace(Plan.from_dict(message["plan"])))
         with cpu_for_cuda():  # written for a card, it may decorate functions with autocast or move what it makes

@@ -14,7 +14,7 @@ from trainauto.core.plan import BATCH_SIZE, Axis
 from trainauto.core.units import GIB
 from trainauto.core.words import counted, path_words
 from trainauto.core.worker_process import WorkerProcess
-from trainauto.forecast.card_plan import CardPlans, with_holders, within_budget
+from trainauto.forecast.card_plan import CardPlans, with_memory, within_budget
 from trainauto.forecast.code_plans import plan_traced
 from trainauto.forecast.trace_process import TraceProcess
 from trainauto.memory.cuda_allocator.segments import planned_segments
@@ -45,7 +45,7 @@ def plan_finetuning(
     *,
     measure: bool = False,
     child: WorkerProcess | None = None,
-    by_module: bool = False,
+    closely: bool = False,
 ) -> CardPlans:
     """Trace the step of an option file and say what fits on each card. No weights are made, and nothing is downloaded.
 
@@ -54,7 +54,7 @@ def plan_finetuning(
         cards: the cards.
         measure: try plans on the device at hand.
         child: a process that traces as on CUDA, where one was started already.
-        by_module: tell what is live at the first plan's peak, by module.
+        closely: look at the first plan more closely, see ``PlanMemory``.
 
     Raises:
         InputError: the options cannot be used, the model's configuration is not here, or ``measure`` is asked for.
@@ -88,7 +88,7 @@ def plan_finetuning(
             largest_traced=LARGEST_TRACED,
             memory_bytes={card.name: int(card.memory_gib * GIB) for card in cards},
         )
-        return with_holders(answer, tracer) if by_module else answer
+        return with_memory(answer, tracer) if closely else answer
 
 
 def largest_conversation(loaded: Loaded) -> LargestConversation:

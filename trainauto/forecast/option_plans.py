@@ -23,7 +23,7 @@ from trainauto.forecast.card_plan import (
     by_kernels,
     plan_on_card,
     what_is_unknown,
-    with_holders,
+    with_memory,
     within_budget,
 )
 from trainauto.forecast.loss_bytes import bytes_by_loss
@@ -44,7 +44,7 @@ def plan_for_cards(
     *,
     measure: bool = False,
     child: WorkerProcess | None = None,
-    by_module: bool = False,
+    closely: bool = False,
 ) -> CardPlans:
     """Trace the run of an option file, whatever its task, and say what fits on each card.
 
@@ -53,7 +53,7 @@ def plan_for_cards(
         cards: the cards.
         measure: try a few plans on the device at hand, too.
         child: a process that traces as on CUDA, where one was started already.
-        by_module: tell what is live at the first plan's peak, by module.
+        closely: look at the first plan more closely, see ``PlanMemory``.
 
     Raises:
         InputError: the options cannot be used.
@@ -62,11 +62,11 @@ def plan_for_cards(
     if (finetuning := finetuning_of(given)) is not None:
         from trainauto.forecast.finetune_plans import plan_finetuning  # transformers comes with it
 
-        return plan_finetuning(finetuning, cards, measure=measure, child=child, by_module=by_module)
+        return plan_finetuning(finetuning, cards, measure=measure, child=child, closely=closely)
     loaded = runs_of_the_engine(given, "plan")
     if (texts := texts_of(loaded)) is not None:
-        return plan_language_model(texts, cards, measure=measure, child=child, by_module=by_module)
-    return plan_super_resolution(images_of(loaded), cards, measure=measure, child=child, by_module=by_module)
+        return plan_language_model(texts, cards, measure=measure, child=child, closely=closely)
+    return plan_super_resolution(images_of(loaded), cards, measure=measure, child=child, closely=closely)
 
 
 def plan_super_resolution(
@@ -75,7 +75,7 @@ def plan_super_resolution(
     *,
     measure: bool = False,
     child: WorkerProcess | None = None,
-    by_module: bool = False,
+    closely: bool = False,
 ) -> CardPlans:
     """Trace the run of an option file of super-resolution; arguments and errors are those of :func:`plan_for_cards`."""
     notes = []
@@ -91,7 +91,7 @@ def plan_super_resolution(
             why = error.problems[0].message
             notes.append(f"The training set cannot be read ({why}): crops are not bounded by its smallest image.")
         answer, hull = plan_crops(loaded, build_axes(loaded, network, scan), cards, tracer)
-        answer = with_holders(answer, tracer) if by_module else answer
+        answer = with_memory(answer, tracer) if closely else answer
         losses = bytes_by_loss(loaded, tracer, first_plan(loaded.options))
     trials = benchmark_plans(loaded, hull, answer.forecast) if measure else None
     return replace(answer, notes=(*notes, *answer.notes), trials=trials, losses=losses)

@@ -8,7 +8,7 @@ from trainauto.core.errors import InputError, Problem
 from trainauto.core.plan import BATCH_SIZE, Axis, Plan
 from trainauto.core.units import GIB, size_text
 from trainauto.core.worker_process import WorkerProcess
-from trainauto.forecast.card_plan import CardPlans, newest_of, with_holders, within_budget
+from trainauto.forecast.card_plan import CardPlans, newest_of, with_memory, within_budget
 from trainauto.forecast.code_plans import plan_traced
 from trainauto.forecast.trace_process import TraceProcess
 from trainauto.memory.cuda_allocator.segments import planned_segments
@@ -29,7 +29,7 @@ def plan_language_model(
     *,
     measure: bool = False,
     child: WorkerProcess | None = None,
-    by_module: bool = False,
+    closely: bool = False,
 ) -> CardPlans:
     """Trace the run of an option file and say what fits on each card. No weights are made, and no texts are read.
 
@@ -38,7 +38,7 @@ def plan_language_model(
         cards: the cards.
         measure: try plans on the device at hand.
         child: a process that traces as on CUDA, where one was started already.
-        by_module: tell what is live at the first plan's peak, by module.
+        closely: look at the first plan more closely, see ``PlanMemory``.
 
     Raises:
         InputError: the options cannot be used, or ``measure`` is asked for.
@@ -63,7 +63,7 @@ def plan_language_model(
             most_tokens=most_tokens(options),
             memory_bytes={card.name: int(card.memory_gib * GIB) for card in cards},
         )
-        return with_holders(answer, tracer) if by_module else answer
+        return with_memory(answer, tracer) if closely else answer
 
 
 def notes_on(options: TextOptions, workspace_bytes: int) -> tuple[str, ...]:

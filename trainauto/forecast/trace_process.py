@@ -12,9 +12,8 @@ from trainauto.core.plan import Plan
 from trainauto.core.worker_process import WorkerDiedError, WorkerProcess, start_tracing
 from trainauto.memory.cost.memory_forecast import PlanBytes
 from trainauto.memory.cuda_allocator.segments import Segments
-from trainauto.memory.tracing.holders import PeakHolders
 from trainauto.memory.tracing.libraries import Hardware
-from trainauto.memory.tracing.trace import TraceError
+from trainauto.memory.tracing.trace import Trace, TraceError
 
 TRACE_TIMEOUT_S = 60.0
 """Of building a model and tracing it: some twenty times what both take."""
@@ -95,11 +94,11 @@ class TraceProcess:
         """
         return PlanBytes(**self._asked(plan, overrides))
 
-    def holders(self, plan: Plan) -> PeakHolders:
-        """Return what is live at the peak of a step, by module; errors are those of :meth:`trace`."""
-        return PeakHolders.from_dict(self._asked(plan, by_module=True))
+    def step_trace(self, plan: Plan) -> Trace:
+        """Return the trace of a step, with what is live at its peak by module; errors are those of :meth:`trace`."""
+        return Trace.from_dict(self._asked(plan, whole=True))
 
-    def _asked(self, plan: Plan, overrides: Sequence[str] = (), *, by_module: bool = False) -> dict[str, Any]:
+    def _asked(self, plan: Plan, overrides: Sequence[str] = (), *, whole: bool = False) -> dict[str, Any]:
         with self._lock:
             self.start()
             if self._worker is None:
@@ -115,7 +114,7 @@ class TraceProcess:
                 "plan": plan.to_dict(),
                 "known": self._known,
                 "card": self._card,
-                "by_module": by_module,
+                "whole": whole,
             }
             try:
                 answer = self._worker.request(request, self._timeout_s)

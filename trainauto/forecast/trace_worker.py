@@ -5,7 +5,9 @@
     {"id": 1, "options": "x4.yml", "overrides": [], "ranks": 1, "segments": "native", "cudnn_benchmark": false,
      "plan": {"batch_size": 8, "lq_size": 64}, "known": {}, "card": [9, 0, 132]}
     {"id": 1, "peak_bytes": 10737418240, "persistent_bytes": ..., "phase_peaks_bytes": {...}, "reserved_bytes": ...}
-    {"id": 2, "cannot": "aten.nonzero.default gives ..."}
+    {"id": 2, ..., "whole": true}
+    {"id": 2, "events": [[8, 4096], ...], ...}
+    {"id": 3, "cannot": "aten.nonzero.default gives ..."}
 
 The first line it writes says that it is ready. It ends with its stdin. ``TraceProcess`` of
 :mod:`trainauto.forecast.trace_process` is the other side.
@@ -53,13 +55,13 @@ def _trace_handler(*, like_cuda: bool) -> Handler:
 
     def handle(request: Request) -> dict[str, Any]:
         start, segments = time.perf_counter(), request["segments"]
-        given = {"known": {}, "card": None, **request}
+        given = {"known": {}, "card": None, "whole": False, **request}
         with planned_for(hardware_from(given["card"])):
             names = ("options", "overrides", "ranks", "cudnn_benchmark", "known")
             run = runs.run_of(*(given[name] for name in names))
-            trace = run.trace(Plan.from_dict(request["plan"]), by_module=bool(given.get("by_module")))
-        if trace.held_at_peak is not None:
-            return trace.held_at_peak.to_dict()
+            trace = run.trace(Plan.from_dict(request["plan"]), by_module=bool(given["whole"]))
+        if given["whole"]:
+            return trace.to_dict()
         return asdict(PlanBytes.of(trace, time.perf_counter() - start, run.kernels(trace), segments=segments))
 
     return handle

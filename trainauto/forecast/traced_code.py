@@ -26,7 +26,6 @@ from trainauto.memory.cuda_allocator.segments import planned_segments
 from trainauto.memory.tracing.cuda_devices import cpu_for_cuda
 from trainauto.memory.tracing.cuda_in_thread import as_on_cuda
 from trainauto.memory.tracing.fake_tensors import fake_world
-from trainauto.memory.tracing.holders import PeakHolders
 from trainauto.memory.tracing.host_reads import AnsweredReads, ModelReads, place_of_error
 from trainauto.memory.tracing.libraries import Hardware, Libraries, card_libraries, planned_for
 from trainauto.memory.tracing.live_module import FakeTwin
@@ -84,18 +83,17 @@ class CodeTracer:
         """
         start = time.perf_counter() - self._seconds
         self._seconds = 0.0
-        traced, libraries = self.step_trace(plan), self._libraries()
+        traced, libraries = self.step_trace(plan, by_module=False), self._libraries()
         seconds = time.perf_counter() - start
         return PlanBytes.of(traced, seconds, kernels_of(traced, libraries), segments=planned_segments())
 
-    def holders(self, plan: Plan) -> PeakHolders:
-        """Return what is live at the peak of a step, by module; errors are those of :meth:`trace`."""
-        found = self.step_trace(plan, by_module=True).held_at_peak
-        assert found is not None  # noqa: S101 - it was asked for
-        return found
+    def step_trace(self, plan: Plan, *, by_module: bool = True) -> Trace:
+        """Return the trace itself; errors are those of :meth:`trace`.
 
-    def step_trace(self, plan: Plan, *, by_module: bool = False) -> Trace:
-        """Return the trace itself; errors are those of :meth:`trace`."""
+        Args:
+            plan: of the step.
+            by_module: with what is live at the peak by module, which takes a little longer.
+        """
         step = self._train if self._optimizer is not None else self._infer
         held = [self._module, *([self._optimizer] if self._optimizer is not None else [])]
         live = self._request.model

@@ -43,7 +43,7 @@ from trainauto.storage.run_directory import RunDirectory
 logger = logging.getLogger(__name__)
 
 SAMPLES = "target_batch_size"
-TRACES = 4
+TRACES = 5
 """Counts what traces follow: forecasts of an older count are not reused."""
 
 

@@ -15,16 +15,19 @@ import trainauto
 from tests.traced_networks import PLAN, loaded, write_traced_options
 from trainauto.core.errors import InputError
 from trainauto.core.plan import Plan
+from trainauto.core.units import MIB
 from trainauto.forecast.card_plan import chosen_cards
 from trainauto.forecast.code_plans import plan_code
+from trainauto.forecast.plan_memory import memory_of
 from trainauto.forecast.plan_request import PlanRequest
 from trainauto.forecast.traced_code import CodeTracer
 from trainauto.forecast.traced_run import FakeRun
+from trainauto.memory.cuda_allocator.allocator import AllocationEvent
 from trainauto.memory.tracing.cuda_in_thread import as_on_cuda
 from trainauto.memory.tracing.libraries import card_libraries, cublas_workspace_bytes
 from trainauto.memory.tracing.profiler_events import profiled
 from trainauto.memory.tracing.storage_tracker import LiveStorages
-from trainauto.memory.tracing.trace import TraceError
+from trainauto.memory.tracing.trace import Trace, TraceError
 from trainauto.tasks.sr.archs import ARCHS
 
 IDS = {"ids": ("batch", "tokens", torch.int64)}
@@ -374,3 +377,34 @@ def test_a_construction_on_the_card_is_where_its_runs_begin() -> None:
     there, elsewhere = before("cuda"), before("cpu")
     assert there.count(weight) == elsewhere.count(weight) + 1
     assert (there.count(0), elsewhere.count(0)) == (1, 0)
+
+
+def test_a_plan_says_what_either_kind_of_segments_takes_and_keeps_its_trace(tmp_path: Path) -> None:
+    model = nn.Sequential(*(nn.Linear(512, 512) for _ in range(4)))
+    bounds = {"batch": (1, 4096)}
+    answer = trainauto.plan(model, _mean, ("batch", 512), bounds=bounds, vram="1GiB")
+    memory = answer.memory
+    assert memory is not None
+    assert (memory.plan, memory.available_bytes) == (answer.plan, answer.available_bytes)
+    assert memory.allocated.expected_bytes == pytest.approx(answer.expected_bytes, rel=0.002)
+    assert max(memory.trace.phase_peaks_bytes.values()) == memory.trace.peak_bytes <= memory.allocated.expected_bytes
+    for reserved in memory.reserved.values():
+        assert memory.allocated.expected_bytes <= reserved.least.expected_bytes <= reserved.unlimited.expected_bytes
+        assert reserved.unlimited.expected_bytes < reserved.unlimited.most_bytes
+        assert reserved.on_card_bytes == pytest.approx(reserved.unlimited.expected_bytes, rel=0.01)  # there is room
+        assert not reserved.flushes
+    memory.trace.write(tmp_path / "step.json")
+    assert Trace.read(tmp_path / "step.json") == memory.trace
+    assert {holder.module for holder in memory.trace.held_at_peak.holders if holder.kind == "weights"} == {
+        "Sequential.*"
+    }
+
+
+@pytest.mark.parametrize(
+    ("available", "expected"), [(64 * MIB, (None, False)), (72 * MIB, (72 * MIB, True)), (76 * MIB, (76 * MIB, False))]
+)
+def test_with_little_memory_steps_flush_the_cache_or_fail(available: int, expected: tuple[int | None, bool]) -> None:
+    sizes = [(1, 11), (2, 11), (3, 15), (4, 15), (2, 0), (5, 20), (3, 0), (4, 0), (5, 0), (1, 0)]
+    step = Trace(0, 52 * MIB, {"forward": 52 * MIB}, (), tuple(AllocationEvent(ident, n * MIB) for ident, n in sizes))
+    found = memory_of(PLAN, step, "plain", available, "native").reserved["native"]
+    assert (found.on_card_bytes, found.flushes) == expected

@@ -8,10 +8,9 @@ from typing import Any, Protocol
 from trainauto.core.plan import Axis, Plan, count_axis, plan_of, size_axis
 from trainauto.core.units import MIB
 from trainauto.core.words import counted
-from trainauto.memory.cost.ratio_prior import ON_CARD, PROCESS, RESERVED, Kernels, RatioPrior
-from trainauto.memory.cost.traced_fit import SIDE, Prior, Size, fit_prior, reserved_prior
+from trainauto.memory.cost.ratio_prior import ON_CARD, PROCESS, Kernels, RatioPrior, reserved_belief
+from trainauto.memory.cost.traced_fit import SIDE, Prior, Size, allocator_prior, fit_prior
 from trainauto.memory.cuda_allocator.segments import Segments
-from trainauto.memory.tracing.holders import PeakHolders
 from trainauto.memory.tracing.libraries import Hardware
 from trainauto.memory.tracing.phases import OPTIMIZER
 from trainauto.memory.tracing.trace import Trace
@@ -43,6 +42,7 @@ class PlanBytes:
         multiplications: of matrix products and fused attention; 0 where that is not known.
         workspaces_bytes: of each workspace of cuBLAS that is part of it.
         attends: attention is part of it, for which cards have different kernels.
+        allocated_bytes: the highest bytes of the allocator's blocks in use, by simulation; ``None`` as above.
     """
 
     persistent_bytes: int
@@ -55,21 +55,24 @@ class PlanBytes:
     multiplications: int = 0
     workspaces_bytes: Sequence[int] = ()
     attends: bool = False
+    allocated_bytes: int | None = None
 
     @classmethod
     def of(cls, trace: Trace, seconds: float, kernels: Kernels = "usual", *, segments: Segments | None) -> "PlanBytes":
         """Return what a trace tells; ``segments`` of the card that is asked for, ``None`` where it is none."""
+        needed = trace.needed_bytes(expandable=segments == "expandable") if segments else None
         return cls(
             persistent_bytes=trace.held_bytes,
             peak_bytes=trace.peak_bytes,
             phase_peaks_bytes=dict(trace.phase_peaks_bytes),
-            reserved_bytes=trace.needed_bytes(expandable=segments == "expandable").least_bytes if segments else None,
+            reserved_bytes=needed.least_bytes if needed else None,
             seconds=seconds,
             kernels=kernels,
             peak_with_copies_bytes=trace.peak_with_copies_bytes,
             multiplications=trace.multiplications,
             workspaces_bytes=trace.workspaces_bytes,
             attends=trace.attends,
+            allocated_bytes=needed.allocated_bytes if needed else None,
         )
 
 
@@ -90,8 +93,8 @@ class CardTracer(PlanTracer, Protocol):
     def aim(self, hardware: Hardware) -> None:
         """Trace for such a card from here on."""
 
-    def holders(self, plan: Plan) -> PeakHolders:
-        """Return what is live at the peak of a step, by module.
+    def step_trace(self, plan: Plan) -> Trace:
+        """Return the trace of a step, with what is live at its peak by module.
 
         Raises:
             TraceError: it cannot be traced.
@@ -103,8 +106,9 @@ class MemoryForecast:
     """What a few traced plans tell of all plans.
 
     Attributes:
-        live: bytes that a step holds at its peak, weights and optimizer included.
-        reserved: the least with which torch's CUDA allocator need not flush for it; ``None`` without a card.
+        live: bytes that a step asks for at its peak, weights and optimizer included.
+        allocated: the same in blocks of torch's CUDA allocator; ``None`` without a card.
+        reserved: the least with which that allocator need not flush for it; ``None`` without a card.
         persistent_bytes: what is held between steps: weights, optimizer state, averages.
         traced: the traced plans, by forward batch and size.
         kernels: what they take beyond a trace, see :data:`~trainauto.memory.cost.ratio_prior.Kernels`.
@@ -112,6 +116,7 @@ class MemoryForecast:
     """
 
     live: Prior
+    allocated: Prior | None
     reserved: Prior | None
     persistent_bytes: int
     traced: dict[Size, PlanBytes]
@@ -122,14 +127,12 @@ class MemoryForecast:
     def of(cls, traced: dict[Size, PlanBytes], window_px: int, seconds: float, power: int = SIDE) -> "MemoryForecast":
         """Fit what traced plans tell; extents are padded to multiples of ``window_px`` by the network."""
         live = fit_prior({size: plan_bytes.phase_peaks_bytes for size, plan_bytes in traced.items()}, window_px, power)
-        reserved = {
-            size: plan_bytes.reserved_bytes
-            for size, plan_bytes in traced.items()
-            if plan_bytes.reserved_bytes is not None
-        }
+        allocated = {size: known for size, one in traced.items() if (known := one.allocated_bytes) is not None}
+        reserved = {size: known for size, one in traced.items() if (known := one.reserved_bytes) is not None}
         return cls(
             live=live,
-            reserved=reserved_prior(live, reserved) if reserved else None,
+            allocated=allocator_prior(live, allocated) if allocated else None,
+            reserved=allocator_prior(live, reserved) if reserved else None,
             persistent_bytes=next(iter(traced.values())).persistent_bytes,
             traced=traced,
             seconds=seconds,
@@ -165,6 +168,7 @@ class MemoryForecast:
                 "live_bytes": plan_bytes.peak_bytes,
                 "with_copies_bytes": plan_bytes.peak_with_copies_bytes,
                 "phases": dict(plan_bytes.phase_peaks_bytes),
+                "allocated_bytes": plan_bytes.allocated_bytes,
                 "reserved_bytes": plan_bytes.reserved_bytes,
             }
             for (batch, side), plan_bytes in self.traced.items()
@@ -199,6 +203,7 @@ class MemoryForecast:
                 kernels,
                 int(record.get("with_copies_bytes", 0)),  # not in files of earlier versions
                 workspaces_bytes=tuple(content.get("workspaces_bytes", ())),
+                allocated_bytes=record.get("allocated_bytes"),
             )
             for record in content["traced"]
         }
@@ -220,7 +225,7 @@ class MemoryForecast:
         so is the doubt: such a network took 8 % more than live bytes and copies, and 10 MiB.
         """
         if device_type != "cpu":
-            return self.live, ON_CARD[self.kernels]
+            return self.allocated or self.live, ON_CARD[self.kernels]
         copied = max(1.0, self.share_with_copies() / PROCESS.median_ratio)
         return self.live, replace(
             PROCESS,
@@ -243,7 +248,7 @@ class MemoryForecast:
 
     def least_reserved(self) -> tuple[Prior, RatioPrior] | None:
         """Return the same for the least with which the allocator need not flush; ``None`` without a card."""
-        return (self.reserved, RESERVED) if self.reserved is not None else None
+        return (self.reserved, reserved_belief(self.kernels)) if self.reserved is not None else None
 
 
 def forecast_memory(

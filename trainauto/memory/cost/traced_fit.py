@@ -123,8 +123,8 @@ def fit_prior(points: Mapping[Size, Mapping[str, float]], window_px: int = 1, po
     return _assembled(pieces, totals, window_px, power)
 
 
-def reserved_prior(live: Prior, peaks: Mapping[Size, float]) -> Prior:
-    """Fit what an allocator takes from the card to live bytes, of which it is at least all: a share and a constant.
+def allocator_prior(live: Prior, peaks: Mapping[Size, float]) -> Prior:
+    """Fit what an allocator's blocks or segments take to live bytes, which they hold: a share and a constant.
 
     Differences are counted in bytes: segments come in lumps, and what they add grows no further once they are there.
     Counted in shares, as fits of live bytes are, the smallest plans ruled, and large ones were predicted 4 to 13 % too
@@ -132,26 +132,26 @@ def reserved_prior(live: Prior, peaks: Mapping[Size, float]) -> Prior:
 
     Args:
         live: of the same plans.
-        peaks: reserved bytes by (forward batch, extent).
+        peaks: bytes of blocks in use, or reserved ones, by (forward batch, extent).
 
     Raises:
         ValueError: there is no peak.
     """
-    reserved = {padded(size, live.window_px): float(peak) for size, peak in peaks.items()}
-    if not reserved:
-        raise ValueError("a prior of reserved bytes needs at least one traced plan")
-    live_bytes = np.array([live.bytes(*size) for size in reserved])
-    reserved_bytes = np.array(list(reserved.values()))
+    taken = {padded(size, live.window_px): float(peak) for size, peak in peaks.items()}
+    if not taken:
+        raise ValueError("a prior of an allocator's bytes needs at least one traced plan")
+    live_bytes = np.array([live.bytes(*size) for size in taken])
+    taken_bytes = np.array(list(taken.values()))
     centred = live_bytes - live_bytes.mean()
-    slope = float(centred @ reserved_bytes / (centred @ centred)) if len(set(live_bytes)) > 1 else 1.0
+    slope = float(centred @ taken_bytes / (centred @ centred)) if len(set(live_bytes)) > 1 else 1.0
     share = max(1.0, slope)
-    constant = max(0.0, float(reserved_bytes.mean() - share * live_bytes.mean()))
+    constant = max(0.0, float(taken_bytes.mean() - share * live_bytes.mean()))
     pieces = [
         Piece(piece.phase, constant + share * piece.constant, share * piece.linear, share * piece.pairwise)
         for piece in live.pieces
     ]
-    missed = max(abs(_highest(pieces, size, live.power) - peak) for size, peak in reserved.items())
-    return replace(_assembled(pieces, reserved, live.window_px, live.power), lumps_bytes=missed)
+    missed = max(abs(_highest(pieces, size, live.power) - peak) for size, peak in taken.items())
+    return replace(_assembled(pieces, taken, live.window_px, live.power), lumps_bytes=missed)
 
 
 def measured_prior(peaks: Mapping[Size, float], window_px: int = 1, pairwise: bool = False, power: int = SIDE) -> Prior:

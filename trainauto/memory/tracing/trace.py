@@ -5,16 +5,19 @@ operator gives or takes. On real tensors it is a measurement, on fake ones a pre
 """
 
 import gc
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 from torch._subclasses import fake_tensor
 
 from trainauto.core.errors import TrainautoError
+from trainauto.core.files import write_json_atomically
 from trainauto.core.units import MIB
 from trainauto.memory.cuda_allocator.allocator import AllocationEvent
 from trainauto.memory.cuda_allocator.steps import Late, Needed, needed_bytes, peak_reserved_bytes
@@ -87,6 +90,48 @@ class Trace:
         """What is live through all of the step: ``persistent_bytes`` without what it frees, gradients above all."""
         freed = {ident for ident, size_bytes in self.events if not size_bytes}
         return sum(size_bytes for ident, size_bytes in self.initial if ident not in freed)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as plain values, for messages and files."""
+        return {**asdict(self), "held_at_peak": self.held_at_peak and self.held_at_peak.to_dict()}
+
+    @classmethod
+    def from_dict(cls, content: Mapping[str, Any]) -> "Trace":
+        """Rebuild :meth:`to_dict`, from JSON too.
+
+        Raises:
+            KeyError, TypeError, ValueError: it is something else.
+        """
+        events = {
+            name: tuple(AllocationEvent(*event) for event in content[name])
+            for name in ("initial", "events", "construction")
+        }
+        late = tuple((int(place), AllocationEvent(*event)) for place, event in content["late"])
+        held = content["held_at_peak"]
+        rebuilt = {
+            "late": late,
+            "workspaces_bytes": tuple(content["workspaces_bytes"]),
+            "held_at_peak": PeakHolders.from_dict(held) if held else None,
+        }
+        return cls(**{**content, **events, **rebuilt})
+
+    def write(self, path: Path) -> None:
+        """Keep it in a JSON file; what is there already is replaced.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        write_json_atomically(path, self.to_dict())
+
+    @classmethod
+    def read(cls, path: Path) -> "Trace":
+        """Return what :meth:`write` kept.
+
+        Raises:
+            OSError: it cannot be read.
+            KeyError, TypeError, ValueError: it is something else.
+        """
+        return cls.from_dict(json.loads(path.read_bytes()))
 
     def sizes(self) -> list[int]:
         """Return the bytes of the events alone, negative where they were freed."""

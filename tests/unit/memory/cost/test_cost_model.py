@@ -26,7 +26,7 @@ from tests.unit.worlds import (
 from trainauto.core.plan import BatchShape, Plan, shape_of
 from trainauto.memory.cost.cost_model import REMEMBERED_PERIODS, REMEMBERED_SIZES, CostModel, fit_prior
 from trainauto.memory.cost.ratio_prior import ALLOCATED, PROCESS, RESERVED, UPPER, RatioPrior, student4
-from trainauto.memory.cost.traced_fit import reserved_prior
+from trainauto.memory.cost.traced_fit import allocator_prior
 
 
 def test_student4_is_the_printed_table() -> None:
@@ -105,7 +105,7 @@ def test_quantiles_cover_and_one_near_measurement_corrects(quantity: str) -> Non
         live = fit_prior(world.traced(), world.window_px)
         known = {"allocated": CostModel(live, world.belief)}
         if quantity == "reserved":
-            known[quantity] = CostModel(reserved_prior(live, world.traced_reserved()), RESERVED)
+            known[quantity] = CostModel(allocator_prior(live, world.traced_reserved()), RESERVED)
         cost = Both(*known.values())
         batch, extent = near(world, cost)
         before += world.need(batch, extent, quantity) > cost.predict(shape(batch, extent), UPPER)

@@ -11,7 +11,7 @@ from tests.unit.worlds import KIB, MIB, TRACED, a_prior, affine, sizes
 from trainauto.core.plan import BatchShape
 from trainauto.memory.cost.cost_model import CostModel
 from trainauto.memory.cost.ratio_prior import RESERVED, UPPER, RatioPrior
-from trainauto.memory.cost.traced_fit import TRACED_TOLERANCE, fit_prior, measured_prior, reserved_prior
+from trainauto.memory.cost.traced_fit import TRACED_TOLERANCE, allocator_prior, fit_prior, measured_prior
 
 
 @settings(deadline=None)
@@ -69,7 +69,7 @@ def test_lumps_are_counted_in_bytes_and_doubted_where_they_are_large() -> None:
     live = {size: affine(*size, 4 * MIB, 5 * KIB) for size in TRACED}
     reserved = {size: peak + (2 if size == TRACED[0] else 24) * MIB for size, peak in live.items()}
     shares = fit_prior({size: {"reserved": peak} for size, peak in reserved.items()})
-    lumpy = reserved_prior(a_prior(lambda b, x: affine(b, x, 4 * MIB, 5 * KIB)), reserved)
+    lumpy = allocator_prior(a_prior(lambda b, x: affine(b, x, 4 * MIB, 5 * KIB)), reserved)
     need = affine(16, 128, 28 * MIB, 5 * KIB)
     assert shares.bytes(16, 128) > 1.035 * need
     assert lumpy.bytes(16, 128) == pytest.approx(need, rel=0.03)
@@ -98,7 +98,7 @@ def test_lumps_add_their_bytes_at_most_from_a_network_of_1_kb_to_one_of_10_gb(
         return affine(b, x, 4 * 2**weights, 2**per_unit)
 
     taken = {traced: live(*traced) + 2 * MIB * lump for traced, lump in zip(TRACED, lumps, strict=True)}
-    prior = reserved_prior(a_prior(live), taken)
+    prior = allocator_prior(a_prior(live), taken)
     seen = BatchShape(samples=size[0], extent=size[1], images=size[0])
     most = CostModel(prior, RESERVED).predict(seen, UPPER)
     assert prior.bytes(*size) < most
@@ -111,14 +111,14 @@ def test_reserved_bytes_have_the_form_of_live_ones_and_are_no_less(pairwise: flo
         return affine(b, x, 4 * MIB, 5 * KIB, pairwise)
 
     live = a_prior(form)
-    taken = reserved_prior(live, {size: 1.05 * form(*size) + 6 * MIB for size in TRACED})
+    taken = allocator_prior(live, {size: 1.05 * form(*size) + 6 * MIB for size in TRACED})
     assert taken.bytes(16, 128) == pytest.approx(1.05 * form(16, 128) + 6 * MIB, rel=1e-6)
-    less = reserved_prior(live, {size: 0.9 * form(*size) for size in TRACED})
+    less = allocator_prior(live, {size: 0.9 * form(*size) for size in TRACED})
     assert less.pieces[0].bytes(16, 128**2) == pytest.approx(form(16, 128), rel=1e-6)
-    alone = reserved_prior(live, {(4, 48): form(4, 48) + 9 * MIB})
+    alone = allocator_prior(live, {(4, 48): form(4, 48) + 9 * MIB})
     assert alone.bytes(16, 128) == pytest.approx(form(16, 128) + 9 * MIB, rel=1e-6)
     with pytest.raises(ValueError, match="at least one traced plan"):
-        reserved_prior(live, {})
+        allocator_prior(live, {})
 
 
 def test_a_phase_with_a_kink_of_its_own_that_never_is_the_peak_is_left_out() -> None:
