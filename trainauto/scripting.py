@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from trainauto.engine.run import Run
     from trainauto.forecast.batch_shapes import Bounds, Shapes
-    from trainauto.forecast.card_plan import CardPlan
+    from trainauto.forecast.card_answer import CardPlan
     from trainauto.forecast.plan_request import MakeOptimizer, PlanRequest
     from trainauto.integrations.loop_model import Loss
     from trainauto.options.cards import CardPreset

@@ -29,7 +29,7 @@ from trainauto.core.files import write_text_atomically
 from trainauto.core.plan import Plan
 from trainauto.core.units import GIB, MIB
 from trainauto.core.worker_process import start_tracing
-from trainauto.forecast.card_plan import CONTEXT_BYTES
+from trainauto.forecast.card_answer import CONTEXT_BYTES
 from trainauto.forecast.finetune_plans import TRACE_TIMEOUT_S, largest_conversation
 from trainauto.forecast.trace_process import TraceProcess
 from trainauto.memory.cost.memory_forecast import PlanBytes

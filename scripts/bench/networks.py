@@ -27,7 +27,8 @@ from trainauto.builders.tasks import images_of  # noqa: E402
 from trainauto.commands.network_facts import NetworkFacts, facts_of  # noqa: E402
 from trainauto.core.plan import BatchShape  # noqa: E402
 from trainauto.core.units import GIB, size_text  # noqa: E402
-from trainauto.forecast.card_plan import CONTEXT_BYTES, CardPlan, CardPlans, chosen_cards  # noqa: E402
+from trainauto.forecast.card_answer import CONTEXT_BYTES, CardPlan, CardPlans  # noqa: E402
+from trainauto.forecast.card_plan import chosen_cards  # noqa: E402
 from trainauto.forecast.option_plans import plan_super_resolution  # noqa: E402
 from trainauto.memory.cost.cost_model import UPPER, CostModel  # noqa: E402
 from trainauto.options.load import load_options  # noqa: E402

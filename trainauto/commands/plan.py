@@ -8,7 +8,7 @@ from trainauto.commands.common_arguments import Commands, takes_options
 from trainauto.core.errors import InputError, Problem
 
 if TYPE_CHECKING:
-    from trainauto.forecast.card_plan import CardPlans
+    from trainauto.forecast.card_answer import CardPlans
 
 DESCRIPTION = """\
 Say before a run which crop sizes (of texts: lengths) and batch sizes fit on

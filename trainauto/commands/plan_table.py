@@ -5,7 +5,7 @@ from trainauto.core.plan import Plan, count_axis, size_axis
 from trainauto.core.units import size_text
 from trainauto.core.words import counted
 from trainauto.forecast.benchmark_plans import DeviceBenchmark, PlanBenchmark
-from trainauto.forecast.card_plan import FITTING, CardPlan, CardPlans, KeptPlan
+from trainauto.forecast.card_answer import FITTING, CardPlan, CardPlans, KeptPlan
 from trainauto.forecast.loss_bytes import LossBytes
 from trainauto.forecast.plan_memory import KINDS, Likely, PlanMemory
 from trainauto.memory.tracing.holders import PeakHolders

@@ -6,7 +6,7 @@ from typing import Any
 
 from trainauto.core.plan import plan_of, shape_of, size_axis
 from trainauto.forecast.benchmark_plans import DeviceBenchmark
-from trainauto.forecast.card_plan import FITTING, CardPlans, KeptPlan
+from trainauto.forecast.card_answer import FITTING, CardPlans, KeptPlan
 from trainauto.memory.cost.cost_model import CostModel
 from trainauto.reporting.heat_map import draw_heat_map
 

@@ -4,15 +4,8 @@ from collections.abc import Mapping, Sequence
 
 from trainauto.core.plan import Axis, Plan
 from trainauto.core.units import GIB
-from trainauto.forecast.card_plan import (
-    CardPlan,
-    CardPlans,
-    CardTarget,
-    by_kernels,
-    plan_on_card,
-    what_is_unknown,
-    with_memory,
-)
+from trainauto.forecast.card_answer import CardPlan, CardPlans
+from trainauto.forecast.card_plan import CardTarget, by_kernels, plan_on_card, what_is_unknown, with_memory
 from trainauto.forecast.plan_request import PlanRequest
 from trainauto.forecast.traced_code import CodeTracer
 from trainauto.memory.cost.memory_forecast import LARGEST_TRACED, CardTracer, MemoryForecast, forecast_memory

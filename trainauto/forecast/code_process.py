@@ -7,7 +7,8 @@ from typing import Any
 from trainauto.core.errors import InputError
 from trainauto.core.plan import Axis, Plan
 from trainauto.core.worker_process import WorkerDiedError, WorkerProcess
-from trainauto.forecast.card_plan import CardPlans, with_memory
+from trainauto.forecast.card_answer import CardPlans
+from trainauto.forecast.card_plan import with_memory
 from trainauto.forecast.code_plans import plan_traced
 from trainauto.forecast.trace_process import TRACE_TIMEOUT_S, TraceProcessDiedError
 from trainauto.memory.cost.memory_forecast import PlanBytes

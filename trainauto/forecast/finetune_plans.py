@@ -14,7 +14,8 @@ from trainauto.core.plan import BATCH_SIZE, Axis
 from trainauto.core.units import GIB
 from trainauto.core.words import counted, path_words
 from trainauto.core.worker_process import WorkerProcess
-from trainauto.forecast.card_plan import CardPlans, with_memory, within_budget
+from trainauto.forecast.card_answer import CardPlans
+from trainauto.forecast.card_plan import with_memory, within_budget
 from trainauto.forecast.code_plans import plan_traced
 from trainauto.forecast.trace_process import TraceProcess
 from trainauto.memory.cuda_allocator.segments import planned_segments

@@ -10,7 +10,8 @@ from trainauto.builders.finetune_networks import SAMPLE
 from trainauto.core.plan import BATCH_SIZE, Axis, Plan
 from trainauto.core.units import GIB
 from trainauto.core.worker_process import WorkerProcess, start_tracing
-from trainauto.forecast.card_plan import CardPlan, CardTarget, by_kernels, plan_on_card, what_is_unknown, within_budget
+from trainauto.forecast.card_answer import CardPlan
+from trainauto.forecast.card_plan import CardTarget, by_kernels, plan_on_card, what_is_unknown, within_budget
 from trainauto.forecast.finetune_plans import (
     TRACE_TIMEOUT_S,
     Loaded,

@@ -16,9 +16,8 @@ from trainauto.core.units import GIB
 from trainauto.core.worker_process import WorkerProcess
 from trainauto.data.dynamic_dataset import DatasetScan
 from trainauto.forecast.benchmark_plans import benchmark_plans
+from trainauto.forecast.card_answer import CardPlan, CardPlans
 from trainauto.forecast.card_plan import (
-    CardPlan,
-    CardPlans,
     CardTarget,
     by_kernels,
     plan_on_card,

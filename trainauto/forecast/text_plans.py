@@ -8,7 +8,8 @@ from trainauto.core.errors import InputError, Problem
 from trainauto.core.plan import BATCH_SIZE, Axis, Plan
 from trainauto.core.units import GIB, size_text
 from trainauto.core.worker_process import WorkerProcess
-from trainauto.forecast.card_plan import CardPlans, newest_of, with_memory, within_budget
+from trainauto.forecast.card_answer import CardPlans
+from trainauto.forecast.card_plan import newest_of, with_memory, within_budget
 from trainauto.forecast.code_plans import plan_traced
 from trainauto.forecast.trace_process import TraceProcess
 from trainauto.memory.cuda_allocator.segments import planned_segments
