@@ -38,10 +38,7 @@ from trainauto.builders.model import build_network  # noqa: E402
 from trainauto.core.plan import Axis, Plan, plan_of  # noqa: E402
 from trainauto.core.units import GIB, MIB, size_text  # noqa: E402
 from trainauto.data.dynamic_dataset import DatasetScan  # noqa: E402
-from trainauto.forecast.card_answer import (
-    CONTEXT_BYTES,
-    CardPlan,
-)
+from trainauto.forecast.card_answer import CONTEXT_BYTES, CardPlan  # noqa: E402
 from trainauto.forecast.option_plans import plan_crops  # noqa: E402
 from trainauto.forecast.traced_run import FakeRun  # noqa: E402
 from trainauto.memory.cost.memory_forecast import PlanBytes  # noqa: E402
