@@ -12,7 +12,7 @@ from pathlib import Path
 
 from trainauto.builders.distributed_setup import checkpoints_of, earlier_run, new_run, parallel_of
 from trainauto.builders.kept_sets import KeptSets
-from trainauto.builders.model import COMPILER, build_schedule, load_compiler
+from trainauto.builders.model import COMPILER, build_schedule, load_compiler, say_parts
 from trainauto.builders.resume import take_up
 from trainauto.builders.run_parts import RunParts, build_parts
 from trainauto.builders.summary import run_summary
@@ -28,6 +28,7 @@ from trainauto.engine.journal import DecisionJournal
 from trainauto.engine.optimizer_form import take_loop_form
 from trainauto.engine.random_state import seed_rank
 from trainauto.engine.run import Frequencies, Run
+from trainauto.forecast.recomputation import recomputed_blocks, recomputing, step_bounds
 from trainauto.forecast.warm_start import (
     WarmStart,
     broadcast_warm_start,
@@ -35,10 +36,12 @@ from trainauto.forecast.warm_start import (
     kind_of_run,
     prepare_warm_start,
 )
+from trainauto.memory.cuda_allocator.segments import segments_of
 from trainauto.models.base_model import BaseModel
 from trainauto.optim.batch_scaling import BatchScaling
 from trainauto.optim.schedules import RateSchedule
 from trainauto.options.load import LoadedOptions, runs_of_the_engine
+from trainauto.options.resource_options import AUTO
 from trainauto.options.run_options import FileOptions, RunOptions
 from trainauto.reporting.default_sinks import default_sinks
 from trainauto.reporting.reporter import Reporter
@@ -47,7 +50,7 @@ from trainauto.reporting.startup_log import StartupLog
 from trainauto.storage.kept_sets import keep_sets
 from trainauto.storage.run_directory import RunDirectory
 from trainauto.storage.run_lock import RunLock
-from trainauto.storage.run_metadata import write_run_metadata
+from trainauto.storage.run_metadata import recomputed_blocks_of, with_blocks, write_run_metadata
 
 logger = logging.getLogger(__name__)
 
@@ -101,7 +104,9 @@ def build_run(
             else KeptSets(None if is_new else earlier, accepts=accepts_samples)
         )
         parts = build_parts(loaded, ranks, pretrained=is_new, check_samples=check_samples, earlier=earlier, sets=sets)
-        model, schedule, start = _build_model(parts, tracer, pretrained=is_new)
+        before = repeated[0] if repeated else None if is_new else earlier
+        model, schedule, start = _build_model(parts, tracer, before, pretrained=is_new)
+        parts = replace(parts, resolved=with_blocks(parts.resolved, start.recomputed))
         directory = earlier or new_run(loaded, ranks, lock)
         checkpoints = checkpoints or checkpoints_of(directory, loaded.options, ranks)
         with _assembled(parts, model, schedule, start, directory, checkpoints, lock, startup_log) as run:
@@ -126,25 +131,20 @@ def build_run(
 
 
 def _build_model(
-    parts: RunParts, tracer: WorkerProcess | None, *, pretrained: bool
+    parts: RunParts, tracer: WorkerProcess | None, before: RunDirectory | None, *, pretrained: bool
 ) -> tuple[BaseModel, RateSchedule, WarmStart]:
-    """Build the model and its schedule, and have the first rank learn meanwhile what is known of its memory."""
-    loaded, ranks, device = parts.loaded, parts.ranks, parts.precision.device
-    steered = any(automation.steers_memory for automation in parts.automations)
-    known, world_size = parts.task.trace_facts(), ranks.world_size
-    kind = kind_of_run(loaded, parts.task.network, device, world_size) if steered and ranks.is_first else {}
-    tell = partial(
-        prepare_warm_start,
-        loaded,
-        {**kind, "known": known} if known else kind,
-        parts.facts,
-        device,
-        parts.limit_bytes,
-        parts.automations,
-        calibrated=loaded.options.memory.calibration,
-        tracer=tracer,
-        known=known,
-    )
+    """Build the model and its schedule, and have the first rank learn meanwhile what is known of its memory.
+
+    Args:
+        parts: of the run.
+        tracer: a process that traces.
+        before: the run that is resumed or repeated.
+        pretrained: load the weights it starts from.
+    """
+    loaded, ranks = parts.loaded, parts.ranks
+    is_auto = loaded.options.memory.gradient_checkpointing == AUTO
+    kept_blocks = recomputed_blocks_of(before) if is_auto and before is not None else None
+    tell = partial(_known_of, parts, tracer, kept_blocks)
     with ThreadPoolExecutor(1) as beside:
         # The process that traces has loaded what it needs by now; here torch loads its compiler meanwhile.
         warm_start = beside.submit(tell) if ranks.is_first else None
@@ -160,7 +160,47 @@ def _build_model(
     start = broadcast_warm_start(ranks, parts.facts.plan, warm_start)
     if tracer is not None:
         tracer.end()  # what an earlier run has learned may have made it idle
+    if start.recomputed:
+        model.checkpoint_gradients(start.recomputed)
+        if kept_blocks is not None:
+            say_parts(kept_blocks, model)
     return model, schedule, start
+
+
+def _known_of(parts: RunParts, tracer: WorkerProcess | None, kept_blocks: tuple[str, ...] | None) -> WarmStart:
+    """Return what the first rank knows of a run's memory, and which blocks run again where the file says ``auto``."""
+    loaded, device, world_size = parts.loaded, parts.precision.device, parts.ranks.world_size
+    known, kind = parts.task.trace_facts(), {}
+    if any(automation.steers_memory for automation in parts.automations):
+        kind = kind_of_run(loaded, parts.task.network, device, world_size)
+    if known:
+        kind["known"] = known
+    blocks = kept_blocks
+    if loaded.options.memory.gradient_checkpointing == AUTO:
+        if blocks is None:
+            blocks = recomputed_blocks(
+                loaded,
+                parts.facts.plan,
+                step_bounds(parts.automations, device.type, parts.limit_bytes),
+                segments=segments_of(device),
+                world_size=world_size,
+                worker=tracer,
+                known=known,
+            )
+        loaded = replace(loaded, overrides=(*loaded.overrides, recomputing(blocks)))
+        kind["recomputed"] = blocks
+    start = prepare_warm_start(
+        loaded,
+        kind,
+        parts.facts,
+        device,
+        parts.limit_bytes,
+        parts.automations,
+        calibrated=loaded.options.memory.calibration,
+        tracer=tracer,
+        known=known,
+    )
+    return replace(start, recomputed=blocks)
 
 
 @contextmanager
@@ -202,7 +242,7 @@ def _assembled(
             first_plan=parts.facts.plan,
             batch_scaling=BatchScaling(parts.task.rate_scaling, configured_samples),
             last_resort=CheckpointingFallback(
-                allowed=options.memory.allow_gradient_checkpointing, may_help=start.checkpointing_may_help
+                allowed=options.memory.may_checkpoint, may_help=start.checkpointing_may_help
             ),
             length_key=parts.task.length_key,
             closing=partial(parts.task.finish, directory),

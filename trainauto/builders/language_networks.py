@@ -115,6 +115,5 @@ def build_language_model(
         precision,
         ema_decay=train.ema_decay,
     )
-    if loaded.options.memory.gradient_checkpointing:
-        checkpoint_gradients(loaded, model)
+    checkpoint_gradients(loaded, model)
     return model

@@ -21,6 +21,7 @@ from trainauto.core.errors import InputError, Problem
 from trainauto.core.plan import SizeRequirements
 from trainauto.core.process import without_garbage_collection
 from trainauto.core.run_events import LengthUnit
+from trainauto.core.words import counted
 from trainauto.distributed.communicator import SINGLE_PROCESS, Communicator
 from trainauto.memory.monitor.oom import is_out_of_memory
 from trainauto.memory.tracing.host_reads import place_of_error
@@ -32,6 +33,7 @@ from trainauto.optim.precision import Precision
 from trainauto.optim.schedules import RateSchedule
 from trainauto.options.combination_checks import image_sets
 from trainauto.options.load import LoadedOptions
+from trainauto.options.resource_options import AUTO
 from trainauto.options.run_options import FileOptions, RunOptions
 from trainauto.options.schema import Component, Options
 from trainauto.tasks.sr.losses.term import WHOLE, LossTerm
@@ -202,24 +204,43 @@ def build_model(
         compile_network=options.use_compile,
         **extras,
     )
-    if options.memory.gradient_checkpointing:
-        checkpoint_gradients(loaded, model)
+    checkpoint_gradients(loaded, model)
     return model
 
 
 def checkpoint_gradients(loaded: LoadedOptions[RunOptions], model: BaseModel) -> None:
-    """Have the model run its blocks again in the backward pass, and say which.
+    """Have the model run blocks again in the backward pass as the file says, and say which; ``auto`` is decided later.
 
     Raises:
-        InputError: it has none.
+        InputError: it has none, or none of these names.
     """
+    chosen = loaded.options.memory.gradient_checkpointing
+    if not chosen:
+        return
     with locate_errors(loaded, ("memory", "gradient_checkpointing")):
         try:
-            blocks = model.checkpoint_gradients()
+            if chosen == AUTO:
+                model.blocks_to_checkpoint()
+                return
+            blocks = model.checkpoint_gradients(None if chosen is True else chosen)
         except ActivationCheckpointingError as error:
             problem = Problem(f"gradient checkpointing is not possible: {error}", advice="Leave it out.")
             raise InputError(problem) from error
-    logger.info("gradient checkpointing: %s", in_words(blocks))
+    if chosen is True:
+        logger.info("gradient checkpointing: %s", in_words(blocks))
+    else:
+        say_parts(chosen, model)
+
+
+def say_parts(chosen: Sequence[str], model: BaseModel) -> None:
+    """Say which blocks run again, where these are some of all."""
+    which = f": {', '.join(chosen)}" if chosen else ""
+    logger.info(
+        "gradient checkpointing: %d of %s run again%s",
+        len(chosen),
+        counted(len(model.parts_to_checkpoint()), "block"),
+        which,
+    )
 
 
 def optimizer_maker(loaded: LoadedOptions[RunOptions], key: str, chosen: Component) -> Callable[..., Optimizer]:

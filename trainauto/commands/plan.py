@@ -23,7 +23,9 @@ for large ones; pairs whose step would take more than 30 s are left out.
 
 With --recipes, a file of fine-tuning is followed under each number format, with
 gradient checkpointing and without, in 4 bits and not: what each takes, what
-fits, and what it costs. What the file itself says of these is left aside.
+fits, and what it costs. Of images and texts, the file's own plan is followed
+while none, some or all blocks run again in the backward pass. What the file
+itself says of these is left aside.
 
 With --python, the run is code instead of an option file: a function without
 arguments that returns trainauto.PlanRequest(model, loss, shapes, bounds=...),
@@ -77,7 +79,7 @@ def add_to(commands: Commands) -> None:
     parser.add_argument(
         "--recipes",
         action="store_true",
-        help="of fine-tuning: what fits by number format, gradient checkpointing and 4 bits, and what each costs",
+        help="what fits by gradient checkpointing, of fine-tuning by number format and 4 bits too, and what each costs",
     )
     parser.add_argument(
         "--by-module",
@@ -126,7 +128,7 @@ def _check(parsed: argparse.Namespace) -> None:
     if parsed.recipes and given:
         other = given[0]
         advice = f"Leave out {other}; --json prints what recipes take in bytes."
-        raise InputError(Problem("--recipes is of a file of fine-tuning, and a table", advice=advice))
+        raise InputError(Problem("--recipes is of an option file, and a table", advice=advice))
     if parsed.python is None:
         return
     if parsed.opt is not None or parsed.force_yml:
@@ -160,11 +162,16 @@ def _recipes(parsed: argparse.Namespace, sizes: list[int]) -> str:
         from trainauto.commands import recipes_table
         from trainauto.forecast import card_plan, finetune_recipes
 
-        finetuning = finetuning_of(loaded)
-        if finetuning is None:
-            advice = "Leave it out; what such a run takes otherwise, plan says of a file with other options."
-            raise InputError(Problem(f"--recipes is of fine-tuning, and {parsed.opt} is not", advice=advice))
         cards = card_plan.chosen_cards(parsed.card, sizes)
+        if (finetuning := finetuning_of(loaded)) is None:
+            from trainauto.commands import recomputations_table
+            from trainauto.forecast.option_plans import plan_recipes_of_blocks
+
+            blocks = plan_recipes_of_blocks(loaded, cards, child)
+            as_text = (
+                recomputations_table.recomputations_json if parsed.json else recomputations_table.recomputations_table
+            )
+            return as_text(blocks)
         answer = finetune_recipes.plan_recipes(finetuning, cards, child)
     return recipes_table.recipes_json(answer) if parsed.json else recipes_table.recipes_table(answer)
 

@@ -17,8 +17,8 @@ FOUR_BITS = (
     "which is not counted in compute."
 )
 COMPUTE = (
-    "compute: matrix products and attention of a pass, over those of the least. How long they take, a card's units for "
-    "the format say."
+    "compute: matrix products, convolutions and attention of a pass, over those of the least. How long they take, a "
+    "card's units for the format say."
 )
 
 

@@ -19,9 +19,11 @@ from trainauto.engine.step import StepSettings, optimize_parameters, parameters_
 from trainauto.engine.step_outcome import DoesNotFit
 from trainauto.memory.cost.ratio_prior import Kernels
 from trainauto.memory.tracing.fake_tensors import fake_world
+from trainauto.memory.tracing.holders import ModuleWork
 from trainauto.memory.tracing.host_reads import AnsweredReads, place_of_error
 from trainauto.memory.tracing.libraries import Libraries
 from trainauto.memory.tracing.trace import Trace, TraceError, trace
+from trainauto.models.activation_checkpointing import ActivationCheckpointingError
 from trainauto.models.base_model import BaseModel
 
 BatchOf = Callable[[Plan], Batch]
@@ -155,6 +157,30 @@ class FakeTraining:
         """
         with fake_world(self._mode):
             return self._traced.trace(plan, steps, by_module=by_module)
+
+    def work_of_parts(self, plan: Plan) -> tuple[dict[str, ModuleWork], int]:
+        """Return what each part that can run again keeps and computes, and what all of a forward pass computes.
+
+        Args:
+            plan: of the step; errors are those of :meth:`trace`.
+
+        Raises:
+            TraceError: no part can run again.
+        """
+        work = self.trace(plan, by_module=True).work or {}
+        model = self._traced.model
+        roots = {name: type(network).__name__ for name, network in model.networks.items()}
+        try:
+            parts = model.parts_to_checkpoint()
+        except ActivationCheckpointingError as error:
+            raise TraceError(str(error)) from error
+        found = {}
+        for name, part in parts.items():
+            root = roots[name.partition(".")[0]]
+            beginnings = tuple(f"{root}.{path}." for path in part.modules)
+            of_part = [one for module, one in work.items() if f"{module}.".startswith(beginnings)]
+            found[name] = ModuleWork(*map(sum, zip(*of_part, strict=True))) if of_part else ModuleWork(0, 0)
+        return found, sum(one.multiplications for one in work.values())
 
     def take_loop_form(self) -> None:
         """Have optimizers take one weight after another in the steps that are traced from here on."""

@@ -1,7 +1,6 @@
 """What fits of a fine-tuning by number format, gradient checkpointing and 4 bits, and what each of these costs."""
 
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 
@@ -161,8 +160,7 @@ def plan_recipes(loaded: Loaded, cards: Sequence[CardPreset], child: WorkerProce
     largest = largest_conversation(loaded)
     known = {SAMPLE: largest.as_known()}
     found = []
-    with ExitStack() as stack:
-        worker = stack.enter_context(child if child is not None else start_tracing(like_cuda=True))
+    with child if child is not None else start_tracing(like_cuda=True) as worker:
         for recipe in recipes_of(options):
             asked = [*loaded.overrides, *recipe.overrides]
             tracer = TraceProcess(
@@ -173,7 +171,6 @@ def plan_recipes(loaded: Loaded, cards: Sequence[CardPreset], child: WorkerProce
                 timeout_s=TRACE_TIMEOUT_S,
                 known=known,
             )
-            stack.callback(tracer.close)  # at the end: the next recipe is traced by the same process
             forecast, on_cards = by_kernels(chosen, tracer, partial(_planned, tracer, targets, axes))
             found.append(RecipePlans(recipe, forecast, forecast.traced[TRACED_BATCHES[0], 1].multiplications, on_cards))
     return AllRecipes(

@@ -1,7 +1,9 @@
 """Which crops and batches of an option file fit on which card, without one."""
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import replace
+from functools import partial
 
 from trainauto.builders.automations import CONTROLLER, choose_automation, is_controller
 from trainauto.builders.data import build_axes, build_train_set, first_plan
@@ -11,28 +13,31 @@ from trainauto.builders.tasks import finetuning_of, images_of, texts_of
 from trainauto.control.controller import Controller, controllers_of
 from trainauto.core.decisions import RunFacts
 from trainauto.core.errors import InputError
-from trainauto.core.plan import Axis
+from trainauto.core.plan import Axis, Plan
 from trainauto.core.units import GIB
-from trainauto.core.worker_process import WorkerProcess
+from trainauto.core.worker_process import WorkerProcess, start_tracing
 from trainauto.data.dynamic_dataset import DatasetScan
 from trainauto.forecast.benchmark_plans import benchmark_plans
-from trainauto.forecast.card_answer import CardPlan, CardPlans
+from trainauto.forecast.card_answer import CONTEXT_BYTES, CardPlan, CardPlans
 from trainauto.forecast.card_plan import (
     CardTarget,
     by_kernels,
+    newest_of,
     plan_on_card,
     what_is_unknown,
     with_memory,
     within_budget,
 )
 from trainauto.forecast.loss_bytes import bytes_by_loss
-from trainauto.forecast.text_plans import plan_language_model
+from trainauto.forecast.recomputation import Bounds, Recomputations, choose_parts, plan_recomputations, recomputing
+from trainauto.forecast.text_plans import first_rows, plan_language_model
 from trainauto.forecast.trace_process import TraceProcess
 from trainauto.memory.cost.memory_forecast import CardTracer, MemoryForecast, forecast_memory
 from trainauto.memory.cuda_allocator.segments import planned_segments
 from trainauto.options.cards import CardPreset
 from trainauto.options.load import LoadedOptions, runs_of_the_engine
-from trainauto.options.run_options import FileOptions
+from trainauto.options.resource_options import AUTO
+from trainauto.options.run_options import FileOptions, RunOptions
 
 UNBOUNDED_PX = 2**15
 
@@ -63,9 +68,92 @@ def plan_for_cards(
 
         return plan_finetuning(finetuning, cards, measure=measure, child=child, closely=closely)
     loaded = runs_of_the_engine(given, "plan")
+    if loaded.options.memory.gradient_checkpointing == AUTO:
+        with nullcontext(child) if child is not None else start_tracing(like_cuda=True) as worker:
+            return _plan_recomputing(loaded, cards, worker, measure=measure, closely=closely)
+    return _plan_as_written(loaded, cards, child, measure=measure, closely=closely)
+
+
+def _plan_as_written(
+    loaded: LoadedOptions[RunOptions],
+    cards: Sequence[CardPreset],
+    child: WorkerProcess | None,
+    *,
+    measure: bool,
+    closely: bool,
+) -> CardPlans:
     if (texts := texts_of(loaded)) is not None:
         return plan_language_model(texts, cards, measure=measure, child=child, closely=closely)
     return plan_super_resolution(images_of(loaded), cards, measure=measure, child=child, closely=closely)
+
+
+def _plan_recomputing(
+    loaded: LoadedOptions[RunOptions],
+    cards: Sequence[CardPreset],
+    worker: WorkerProcess,
+    *,
+    measure: bool,
+    closely: bool,
+) -> CardPlans:
+    """Plan each card with the blocks that a run there would run again."""
+    answers, said = [], []
+    for number, card in enumerate(cards):
+        asked = partial(
+            _plan_as_written,
+            cards=[card],
+            child=worker,
+            measure=measure and not number,
+            closely=closely and not number,
+        )
+        answer = asked(loaded)
+        (on_card,) = answer.cards
+        target_bytes = on_card.available_bytes if on_card.kept else on_card.target_bytes
+        bounds = Bounds("cuda", target_bytes, on_card.available_bytes)
+        plan = begun_plan(loaded)
+        with TraceProcess(loaded.path, loaded.overrides, segments=planned_segments(), worker=worker) as tracer:
+            tracer.aim(newest_of([card]))
+            chosen = choose_parts(tracer, plan, bounds)
+        if chosen.parts:
+            answer = asked(replace(loaded, overrides=(*loaded.overrides, recomputing(chosen.parts))))
+        answers.append(answer)
+        said.append(f"{card.name}, gradient checkpointing auto, for {plan}: {chosen}.")
+    return replace(
+        answers[0],
+        cards=tuple(answer.cards[0] for answer in answers),
+        notes=(*said, *answers[0].notes),
+    )
+
+
+def plan_recipes_of_blocks(
+    given: LoadedOptions[FileOptions], cards: Sequence[CardPreset], worker: WorkerProcess
+) -> Recomputations:
+    """Say what the plan of an option file takes while none, some or all of its blocks run again.
+
+    Args:
+        given: the option file, of images or texts.
+        cards: the cards.
+        worker: a process that traces as on CUDA.
+
+    Raises:
+        InputError: the options cannot be used.
+        TraceError: the model cannot be traced, or no block can run again.
+    """
+    loaded = runs_of_the_engine(given, "plan")
+    bounded, _ = within_budget(cards, loaded.options)
+    available_bytes = {
+        card.name: min(int(bound.memory_gib * GIB), int(card.memory_gib * GIB) - CONTEXT_BYTES)
+        for card, bound in zip(cards, bounded, strict=True)
+    }
+    nothing = (*loaded.overrides, recomputing(()))
+    with TraceProcess(loaded.path, nothing, segments=planned_segments(), worker=worker) as tracer:
+        tracer.aim(newest_of(cards))
+        return plan_recomputations(loaded, begun_plan(loaded), available_bytes, tracer)
+
+
+def begun_plan(loaded: LoadedOptions[RunOptions]) -> Plan:
+    """Return the plan that a run begins with: of texts, rows as long as they may be."""
+    texts = texts_of(loaded)
+    return first_plan(images_of(loaded).options) if texts is None else first_rows(texts.options)
 
 
 def plan_super_resolution(

@@ -106,8 +106,11 @@ def most_tokens(options: TextOptions) -> int | None:
 
 def kept_plan(options: TextOptions) -> Plan | None:
     """Return the plan of a run that no controller steers: rows as long as they may be, as many as it begins with."""
-    if most_tokens(options) is not None:
-        return None
+    return first_rows(options) if most_tokens(options) is None else None
+
+
+def first_rows(options: TextOptions) -> Plan:
+    """Return the plan that a run begins with, in rows as long as they may be."""
     row = row_width(options)
     return Plan.of(**{LENGTH: row, BATCH_SIZE: _first_tokens(options) // row})
 

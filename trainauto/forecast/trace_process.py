@@ -12,6 +12,7 @@ from trainauto.core.plan import Plan
 from trainauto.core.worker_process import WorkerDiedError, WorkerProcess, start_tracing
 from trainauto.memory.cost.memory_forecast import PlanBytes
 from trainauto.memory.cuda_allocator.segments import Segments
+from trainauto.memory.tracing.holders import ModuleWork
 from trainauto.memory.tracing.libraries import Hardware
 from trainauto.memory.tracing.trace import Trace, TraceError
 
@@ -20,6 +21,9 @@ TRACE_TIMEOUT_S = 60.0
 
 ONE_BY_ONE = "optimizers_one_by_one"
 """Fact that the option file does not say: optimizers take one weight after another."""
+
+BYTES, WHOLE, PARTS = "bytes", "trace", "parts"
+"""What a request asks of a step: what it takes, its trace, or what the parts that can run again do in it."""
 
 MOST_DEATHS = 2
 """A model that aborts its process does so again."""
@@ -41,7 +45,8 @@ class TraceProcess:
             tensors as there. ``None`` for a run that trains on the CPU itself.
         world_size: how many processes train the run together.
         timeout_s: bound of one trace.
-        worker: a process started for a card, or for none, as this one; it is the first, and is ended here.
+        worker: a process started for a card, or for none, as this one, which whoever started it ends; without one, it
+            is started and ended here.
         known: what it cannot know by the option file alone, as plain values.
     """
 
@@ -65,7 +70,7 @@ class TraceProcess:
         self._timeout_s = timeout_s
         self._deaths: list[str] = []
         self._requests = 0
-        self._worker = worker
+        self._worker, self._is_given = worker, worker is not None
         self._lock = threading.Lock()
 
     def start(self) -> None:
@@ -96,9 +101,17 @@ class TraceProcess:
 
     def step_trace(self, plan: Plan) -> Trace:
         """Return the trace of a step, with what is live at its peak by module; errors are those of :meth:`trace`."""
-        return Trace.from_dict(self._asked(plan, whole=True))
+        return Trace.from_dict(self._asked(plan, what=WHOLE))
 
-    def _asked(self, plan: Plan, overrides: Sequence[str] = (), *, whole: bool = False) -> dict[str, Any]:
+    def work_of_parts(self, plan: Plan) -> tuple[dict[str, ModuleWork], int]:
+        """Return what each part that can run again keeps and computes, and what all of a forward pass computes.
+
+        Errors are those of :meth:`trace`.
+        """
+        answer = self._asked(plan, what=PARTS)
+        return {name: ModuleWork(*work) for name, work in answer["parts"].items()}, answer["multiplications"]
+
+    def _asked(self, plan: Plan, overrides: Sequence[str] = (), *, what: str = BYTES) -> dict[str, Any]:
         with self._lock:
             self.start()
             if self._worker is None:
@@ -114,13 +127,13 @@ class TraceProcess:
                 "plan": plan.to_dict(),
                 "known": self._known,
                 "card": self._card,
-                "whole": whole,
+                "what": what,
             }
             try:
                 answer = self._worker.request(request, self._timeout_s)
             except WorkerDiedError as error:
                 self._worker.end()
-                self._worker = None
+                self._worker, self._is_given = None, False
                 self._deaths.append(f"the process that traces {error}")
                 raise TraceProcessDiedError(self._deaths[-1]) from None
         if "cannot" in answer:
@@ -131,9 +144,9 @@ class TraceProcess:
         return answer
 
     def close(self) -> None:
-        """End the process, if there is one."""
+        """End the process, if there is one that was started here."""
         with self._lock:
-            if self._worker is not None:
+            if self._worker is not None and not self._is_given:
                 self._worker.end()
                 self._worker = None
 

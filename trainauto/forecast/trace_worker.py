@@ -5,7 +5,7 @@
     {"id": 1, "options": "x4.yml", "overrides": [], "ranks": 1, "segments": "native", "cudnn_benchmark": false,
      "plan": {"batch_size": 8, "lq_size": 64}, "known": {}, "card": [9, 0, 132]}
     {"id": 1, "peak_bytes": 10737418240, "persistent_bytes": ..., "phase_peaks_bytes": {...}, "reserved_bytes": ...}
-    {"id": 2, ..., "whole": true}
+    {"id": 2, ..., "what": "trace"}
     {"id": 2, "events": [[8, 4096], ...], ...}
     {"id": 3, "cannot": "aten.nonzero.default gives ..."}
 
@@ -50,17 +50,22 @@ def _trace_handler(*, like_cuda: bool) -> Handler:
     gc.freeze()
     gc.enable()
     from trainauto.core.plan import Plan
+    from trainauto.forecast.trace_process import PARTS, WHOLE
     from trainauto.memory.cost.memory_forecast import PlanBytes
     from trainauto.memory.tracing.libraries import hardware_from, planned_for
 
     def handle(request: Request) -> dict[str, Any]:
         start, segments = time.perf_counter(), request["segments"]
-        given = {"known": {}, "card": None, "whole": False, **request}
+        given = {"known": {}, "card": None, "what": "", **request}
         with planned_for(hardware_from(given["card"])):
             names = ("options", "overrides", "ranks", "cudnn_benchmark", "known")
             run = runs.run_of(*(given[name] for name in names))
-            trace = run.trace(Plan.from_dict(request["plan"]), by_module=bool(given["whole"]))
-        if given["whole"]:
+            plan = Plan.from_dict(request["plan"])
+            if given["what"] == PARTS:
+                parts, multiplications = run.work_of_parts(plan)
+                return {"parts": parts, "multiplications": multiplications}
+            trace = run.trace(plan, by_module=given["what"] == WHOLE)
+        if given["what"] == WHOLE:
             return trace.to_dict()
         return asdict(PlanBytes.of(trace, time.perf_counter() - start, run.kernels(trace), segments=segments))
 

@@ -60,6 +60,8 @@ class WarmStart:
         refused: the model cannot be traced.
         checkpointing_may_help: ``False`` where nothing fits, not even with gradient checkpointing.
         one_by_one: optimizers take one weight after another: all at once, their step alone would not fit.
+        recomputed: names of the blocks that run again in the backward pass, where the option file leaves them to the
+            run.
     """
 
     plan: Plan
@@ -70,6 +72,7 @@ class WarmStart:
     refused: bool = False
     checkpointing_may_help: bool = True
     one_by_one: bool = False
+    recomputed: tuple[str, ...] | None = None
 
     def keep(self) -> None:
         """Keep what the run has learned by now, if it has come to rest."""
@@ -299,11 +302,17 @@ def broadcast_warm_start(ranks: Communicator, plan: Plan, pending: Future[WarmSt
             "plan": warm_start.plan.to_dict(),
             "configured_samples": warm_start.configured_samples,
             ONE_BY_ONE: warm_start.one_by_one,
+            "recomputed": warm_start.recomputed,
         }
     )
     if ranks.is_first:
         return warm_start
-    return WarmStart(Plan.from_dict(begin["plan"]), begin["configured_samples"], one_by_one=begin[ONE_BY_ONE])
+    return WarmStart(
+        Plan.from_dict(begin["plan"]),
+        begin["configured_samples"],
+        one_by_one=begin[ONE_BY_ONE],
+        recomputed=begin["recomputed"],
+    )
 
 
 def keep_forecast(

@@ -5,7 +5,7 @@ class and nothing else: names of weights, copies and saved files stay as they ar
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cache, partial
@@ -29,6 +29,7 @@ SHORTEST_CHAIN = 7
 
 _PLAIN_CLASS = "_plain_class"
 _CHANGING = "_changing_buffers"
+_ONLY = "_only_segments"
 
 
 class ActivationCheckpointingError(TrainautoError):
@@ -61,20 +62,77 @@ class Blocks:
         return ", ".join(f"{count} {kind}" for kind, count in kinds.items())
 
 
-def switch_on(network: nn.Module) -> Blocks:
+@dataclass(frozen=True)
+class Part:
+    """What can run again by itself: a block, or a segment of a chain.
+
+    Attributes:
+        modules: it consists of, by their paths in the network.
+        owner: what changes its class.
+        start: of the segment in the chain; ``None`` for a block.
+    """
+
+    modules: Mapping[str, nn.Module]
+    owner: nn.Module
+    start: int | None = None
+
+
+def parts_of(network: nn.Module) -> dict[str, Part]:
+    """Return the parts of a network that can run again by themselves, by name, in its order.
+
+    Blocks are called as their paths (``body.0``), segments as those of their chain and the layers (``body[0:4]``).
+
+    Raises:
+        ActivationCheckpointingError: as :func:`blocks_of`.
+    """
+    blocks = blocks_of(network)
+    paths = {id(module): path for path, module in network.named_modules()}
+    if not blocks.is_chain:
+        return {paths[id(module)]: Part({paths[id(module)]: module}, module) for module in blocks.modules}
+    (chain,) = blocks.modules
+    path, layers = paths[id(chain)], list(chain.children())
+    return {
+        f"{path}[{start}:{stop}]": Part({paths[id(layer)]: layer for layer in layers[start:stop]}, chain, start)
+        for start, stop in segments_of(layers)
+    }
+
+
+def switch_on(network: nn.Module, only: Collection[str] | None = None) -> Blocks:
     """Have the blocks of a network run again in backward passes, and return them. A second call changes nothing.
+
+    Args:
+        network: the network.
+        only: names of some of its parts, see :func:`parts_of`, beside those for which it is on; ``None`` for all.
 
     Results stay what they were: random numbers are drawn again as they were drawn, and buffers that a block changes
     (batch statistics) are changed once. Where no gradients are computed, nothing is kept anyway.
 
     Raises:
         ActivationCheckpointingError: there are no repeated blocks.
+        KeyError: a name is that of none of its parts.
     """
-    blocks = blocks_of(network)
-    for module in blocks.modules:
+    blocks, parts = blocks_of(network), parts_of(network)
+    for name in parts if only is None else only:
+        module, start = parts[name].owner, parts[name].start
         if not is_on(module):
+            vars(module)[_ONLY] = set()
             module.__class__ = _checkpointed(type(module), blocks.is_chain)  # type: ignore[arg-type]
+        if start is not None:
+            vars(module)[_ONLY].add(start)
     return blocks
+
+
+def parts_on(network: nn.Module) -> list[str]:
+    """Return the names of the parts that run again in backward passes.
+
+    Raises:
+        ActivationCheckpointingError: as :func:`blocks_of`.
+    """
+    return [
+        name
+        for name, part in parts_of(network).items()
+        if is_on(part.owner) and (part.start is None or part.start in vars(part.owner)[_ONLY])
+    ]
 
 
 def is_on(module: nn.Module) -> bool:
@@ -87,7 +145,8 @@ def switch_off(network: nn.Module) -> None:
     for module in network.modules():
         if is_on(module):
             module.__class__ = vars(type(module))[_PLAIN_CLASS]
-            vars(module).pop(_CHANGING, None)
+            for kept in (_CHANGING, _ONLY):
+                vars(module).pop(kept, None)
 
 
 def blocks_of(network: nn.Module) -> Blocks:
@@ -137,7 +196,7 @@ def _repeated(network: nn.Module) -> Blocks:
     best = Blocks()
     for container in network.modules():
         if isinstance(container, nn.ModuleList | nn.Sequential):
-            for kind in dict.fromkeys(type(child) for child in container):
+            for kind in dict.fromkeys(_plain(child) for child in container):
                 candidate = _alike(container, kind)
                 best = candidate if candidate.weights > best.weights else best
     if best.is_chain:
@@ -152,14 +211,20 @@ def _repeated(network: nn.Module) -> Blocks:
 
 def _alike(container: nn.ModuleList | nn.Sequential, kind: type[nn.Module]) -> Blocks:
     """Return the children of a class if there are several; where they are single layers, the chain that they are in."""
-    alike = tuple(child for child in container if type(child) is kind)
+    alike = tuple(child for child in container if _plain(child) is kind)
     if len(alike) < 2:
         return Blocks()
     if any(True for _ in alike[0].children()):
         return Blocks(alike)
-    plain = getattr(type(container), _PLAIN_CLASS, type(container))
-    has_chain = getattr(plain, "forward", None) is nn.Sequential.forward and len(container) >= SHORTEST_CHAIN
+    has_chain = getattr(_plain(container), "forward", None) is nn.Sequential.forward
+    has_chain = has_chain and len(container) >= SHORTEST_CHAIN
     return Blocks((container,), is_chain=True) if has_chain else Blocks()
+
+
+def _plain(module: nn.Module) -> type[nn.Module]:
+    """Return the class of a module as it was written."""
+    kind: type[nn.Module] = getattr(type(module), _PLAIN_CLASS, type(module))
+    return kind
 
 
 # --- running ---
@@ -176,6 +241,9 @@ def _checkpointed(kind: type[nn.Module], is_chain: bool) -> type[nn.Module]:
         layers = list(self.children())
         for start, stop in segments_of(layers):
             part = layers[start:stop]
+            if start not in vars(self)[_ONLY]:
+                features = _through(part, features)
+                continue
             features = _run(self, start, part, partial(_through, part), (features,), {})
         return features
 

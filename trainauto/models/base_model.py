@@ -11,11 +11,19 @@ from torch import nn
 from torch.optim import Optimizer
 
 from trainauto.core.batch import Batch
-from trainauto.core.errors import CheckpointError, NetworkMismatchError
+from trainauto.core.errors import CheckpointError, NetworkMismatchError, nearest
 from trainauto.core.objectives import MicroBatch, Objective
 from trainauto.core.records import ValidationRecord
 from trainauto.core.run_events import Picture
-from trainauto.models.activation_checkpointing import ActivationCheckpointingError, Blocks, blocks_of, is_on, switch_on
+from trainauto.models.activation_checkpointing import (
+    ActivationCheckpointingError,
+    Blocks,
+    Part,
+    blocks_of,
+    parts_of,
+    parts_on,
+    switch_on,
+)
 from trainauto.models.parallel import Networks, Optimizers, has_shards, is_sharded, load_shards, save_shards
 from trainauto.models.weights import load_weights, save_weights
 from trainauto.optim.ema import Ema
@@ -82,8 +90,11 @@ class BaseModel(ABC):
 
     @property
     def checkpoints_gradients(self) -> bool:
-        """Whether blocks of some network run again in the backward pass, so that they keep their inputs only."""
-        return any(is_on(module) for network in self.networks.values() for module in network.modules())
+        """Whether all blocks that can run again in the backward pass, so that they keep their inputs only."""
+        try:
+            return set(self.parts_to_checkpoint()) <= set(self.checkpointed_parts())
+        except ActivationCheckpointingError:
+            return False
 
     def blocks_to_checkpoint(self) -> dict[str, Blocks]:
         """Return which blocks of which networks gradient checkpointing would run again.
@@ -103,15 +114,34 @@ class BaseModel(ABC):
             raise ActivationCheckpointingError("; ".join(reasons))
         return blocks
 
-    def checkpoint_gradients(self) -> dict[str, Blocks]:
+    def parts_to_checkpoint(self) -> dict[str, Part]:
+        """Return what can run again by itself, by names like ``net_g.body.0``; errors as above."""
+        return {
+            f"{name}.{part}": found
+            for name in self.blocks_to_checkpoint()
+            for part, found in parts_of(self.networks[name]).items()
+        }
+
+    def checkpointed_parts(self) -> list[str]:
+        """Return the names of those that run again; errors as above."""
+        return [f"{name}.{part}" for name in self.blocks_to_checkpoint() for part in parts_on(self.networks[name])]
+
+    def checkpoint_gradients(self, only: Sequence[str] | None = None) -> dict[str, Blocks]:
         """Have these blocks run again from now on; see :mod:`trainauto.models.activation_checkpointing`.
 
+        Args:
+            only: names of some of :meth:`parts_to_checkpoint`; ``None`` for all.
+
         Raises:
-            ActivationCheckpointingError: as :meth:`blocks_to_checkpoint`; nothing has changed then.
+            ActivationCheckpointingError: as :meth:`blocks_to_checkpoint`, or there is no such part; nothing has changed
+                then.
         """
-        blocks = self.blocks_to_checkpoint()
+        blocks, parts = self.blocks_to_checkpoint(), self.parts_to_checkpoint()
+        if unknown := [name for name in only or () if name not in parts]:
+            raise ActivationCheckpointingError(f"no block is called '{unknown[0]}'. {nearest(unknown[0], parts)}")
         for name in blocks:
-            switch_on(self.networks[name])
+            own = [part.removeprefix(f"{name}.") for part in only or () if part.startswith(f"{name}.")]
+            switch_on(self.networks[name], None if only is None else own)
         return blocks
 
     @property

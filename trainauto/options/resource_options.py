@@ -31,6 +31,10 @@ class DistributedOptions(Section):
     )
 
 
+AUTO = "auto"
+"""Of gradient checkpointing: as few blocks as let the file's plan fit."""
+
+
 class MemoryOptions(Section):
     """How much memory a run may take."""
 
@@ -52,10 +56,12 @@ class MemoryOptions(Section):
         "keep what this one learns: JSON files in the user's cache folder, or in TRAINAUTO_CACHE. `policy: jump` only.",
         reason="saves the trace and the search; false for runs whose plans must not depend on earlier ones",
     )
-    gradient_checkpointing: bool = option(
+    gradient_checkpointing: bool | Literal["auto"] | list[str] = option(
         False,
         "Keep only what goes into the repeated blocks of a network, and run them again in the backward pass: less "
-        "memory, the same results, about a third more time. Not with use_compile.",
+        "memory, the same results, about a third more time. Not with use_compile. `auto`: as few of them as let the "
+        "file's batch and size fit with 99 % probability, by traces; the log names them, and resumes keep them. A list "
+        "of such names: these.",
         reason="off: it costs time",
     )
     allow_gradient_checkpointing: bool = option(
@@ -71,6 +77,11 @@ class MemoryOptions(Section):
         if text is not None:
             parse_size_bytes(text)
         return text
+
+    @property
+    def may_checkpoint(self) -> bool:
+        """Whether the run may have more blocks run again where not even its smallest plan fits."""
+        return self.allow_gradient_checkpointing or self.gradient_checkpointing == AUTO
 
     @property
     def has_budget(self) -> bool:

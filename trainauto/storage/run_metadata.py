@@ -3,7 +3,7 @@
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +55,24 @@ def configured_samples(directory: RunDirectory, samples: int, samples_of_a_rank:
     before = _origin(directory)
     is_the_same = before.get("configured_of_a_rank") == samples_of_a_rank
     return int(before["configured_samples"]) if is_the_same and "configured_samples" in before else samples
+
+
+def with_blocks(loaded: LoadedOptions[RunOptions], blocks: Sequence[str] | None) -> LoadedOptions[RunOptions]:
+    """Return resolved options that name the blocks which run again; ``None`` leaves them as they are."""
+    if blocks is None:
+        return loaded
+    memory = loaded.options.memory.model_copy(update={"gradient_checkpointing": list(blocks)})
+    return loaded.with_options(loaded.options.model_copy(update={"memory": memory}))
+
+
+def recomputed_blocks_of(directory: RunDirectory) -> tuple[str, ...] | None:
+    """Return the blocks that run again in a run, as :func:`with_blocks` named them; ``None`` where nothing did."""
+    try:
+        memory = json.loads(directory.config.read_text(encoding="utf-8"))["memory"]
+        blocks = memory["gradient_checkpointing"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return tuple(map(str, blocks)) if isinstance(blocks, list) else None
 
 
 def was_launched_as(directory: RunDirectory, launch: str) -> bool:

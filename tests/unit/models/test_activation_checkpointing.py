@@ -15,7 +15,13 @@ from tests.unit.engine.test_snapshot import fail_for_real
 from tests.unit.engine.test_step import batch_of, step
 from trainauto.engine.step import StepSettings
 from trainauto.models import SRModel
-from trainauto.models.activation_checkpointing import ActivationCheckpointingError, blocks_of, segments_of, switch_on
+from trainauto.models.activation_checkpointing import (
+    ActivationCheckpointingError,
+    blocks_of,
+    segments_of,
+    switch_off,
+    switch_on,
+)
 from trainauto.optim.precision import Precision
 from trainauto.tasks.sr.archs import ARCHS
 from trainauto.tasks.sr.archs.spectral_norm import SpectralNormConv2d
@@ -119,6 +125,32 @@ def test_three_steps_give_the_same_weights_and_buffers(name: str, dtype: torch.d
     for key, tensor in want.items():
         if "running" in key or "num_batches" in key:
             assert torch.equal(found[key], tensor), key
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_some_parts_alone_run_again_and_the_rest_can_follow(name: str) -> None:
+    build, _ = NETWORKS[name]
+    plain, checked = model(build, torch.float32), model(build, torch.float32)
+    parts = list(checked.parts_to_checkpoint())
+    assert len(parts) > 1
+    paths = dict(checked.networks["net_g"].named_modules())
+    for part in checked.parts_to_checkpoint().values():
+        assert all(paths[path] is module for path, module in part.modules.items())
+    checked.checkpoint_gradients(parts[1:2])
+    assert checked.checkpointed_parts() == parts[1:2]
+    assert list(checked.parts_to_checkpoint()) == parts
+    assert not checked.checkpoints_gradients
+    for one in (plain, checked):
+        torch.manual_seed(2)
+        step(one, batch_of(4, micro=1, seed=0), StepSettings())
+    torch.testing.assert_close(state(checked), state(plain), rtol=1e-5, atol=1e-7)
+    checked.checkpoint_gradients()
+    assert checked.checkpointed_parts() == parts
+    assert checked.checkpoints_gradients
+    switch_off(checked.networks["net_g"])
+    assert checked.checkpointed_parts() == []
+    with pytest.raises(ActivationCheckpointingError, match=r"no block is called 'net_g\.nothing'"):
+        checked.checkpoint_gradients(["net_g.nothing"])
 
 
 def test_blocks_run_again_in_training_only() -> None:

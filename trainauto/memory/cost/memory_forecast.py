@@ -39,7 +39,7 @@ class PlanBytes:
         kernels: what they take beyond a trace, see :data:`~trainauto.memory.cost.ratio_prior.Kernels`.
         seconds: how long it took, building the model included where it had to be built.
         peak_with_copies_bytes: the peak where a CPU's kernels copy what they are given; 0 where that is not known.
-        multiplications: of matrix products and fused attention; 0 where that is not known.
+        multiplications: of matrix products, convolutions and fused attention; 0 where that is not known.
         workspaces_bytes: of each workspace of cuBLAS that is part of it.
         attends: attention is part of it, for which cards have different kernels.
         allocated_bytes: the highest bytes of the allocator's blocks in use, by simulation; ``None`` as above.

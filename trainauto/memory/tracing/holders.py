@@ -1,12 +1,13 @@
 """What is live at the peak of a traced step, by module."""
 
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from trainauto.memory.cuda_allocator.allocator import AllocationEvent
+from trainauto.memory.tracing.phases import BACKWARD
 
 WEIGHTS, BUFFERS, GRADIENTS, STATES = "weights", "buffers", "gradients", "optimizer state"
 ACTIVATIONS, AGAIN = "activations", "recomputed activations"
@@ -60,6 +61,48 @@ class PeakHolders:
         """Rebuild :meth:`to_dict`."""
         holders = tuple(Holder(**holder) for holder in content["holders"])
         return cls(content["phase"], content["peak_bytes"], holders)
+
+
+class ModuleWork(NamedTuple):
+    """What a module itself, without those within, does in the first forward pass of a step.
+
+    Attributes:
+        kept_bytes: of what it makes, what is live where the backward pass begins.
+        multiplications: of its matrix products, convolutions and attention.
+    """
+
+    kept_bytes: int
+    multiplications: int
+
+
+def work_by_module(
+    events: Sequence[AllocationEvent],
+    phases: Sequence[tuple[int, str]],
+    owners: Mapping[int, Owner],
+    multiplications: Mapping[str, int],
+) -> dict[str, ModuleWork]:
+    """Return what modules do in the first forward pass, by their paths.
+
+    Args:
+        events: of the step.
+        phases: (number of events so far, phase that begins).
+        owners: of allocations, by their numbers.
+        multiplications: of the forward pass, by the path of the module.
+    """
+    end = next((start for start, phase in phases if phase == BACKWARD), len(events))
+    live: dict[int, int] = {}
+    for ident, size_bytes in events[:end]:
+        if size_bytes:
+            live[ident] = size_bytes
+        else:
+            live.pop(ident, None)
+    kept = Counter[str]()
+    for ident, size_bytes in live.items():
+        owner = owners.get(ident)
+        if owner is not None and owner.kind == ACTIVATIONS:
+            kept[owner.module] += size_bytes
+    modules = dict.fromkeys([*multiplications, *kept])
+    return {module: ModuleWork(kept[module], multiplications.get(module, 0)) for module in modules}
 
 
 def holders_at_peak(

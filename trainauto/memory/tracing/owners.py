@@ -1,5 +1,6 @@
 """Which module each allocation of a traced step is made for."""
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -8,7 +9,7 @@ from torch.optim import Optimizer
 
 from trainauto.memory.tracing.contents import tensors_in
 from trainauto.memory.tracing.holders import ACTIVATIONS, AGAIN, BUFFERS, GRADIENTS, STATES, WEIGHTS, Owner
-from trainauto.memory.tracing.phases import BACKWARD, OPTIMIZER
+from trainauto.memory.tracing.phases import BACKWARD, FORWARD, OPTIMIZER
 
 OUTSIDE = {BACKWARD: "backward pass", OPTIMIZER: "optimizer's step"}
 """What is made there while no module runs; elsewhere that is what a step makes outside of modules."""
@@ -16,6 +17,9 @@ OUTSIDE = {BACKWARD: "backward pass", OPTIMIZER: "optimizer's step"}
 
 class ModuleOwners:
     """Names the modules of a step, and notes for which of them it allocates.
+
+    Attributes:
+        multiplications: of the forward pass, by the path of the module.
 
     Args:
         held: modules and optimizers of the step, or sequences of them.
@@ -30,14 +34,27 @@ class ModuleOwners:
             for name, module in root.named_modules()
         }
         self._owners: dict[int, Owner] = {}
+        self.multiplications: Counter[str] = Counter()
 
     def note(self, ident: int, phase: str, running: Sequence[nn.Module]) -> None:
         """Note an allocation by the modules that run, the innermost last; backward runs those that compute again."""
-        name = next((self._names[id(module)] for module in reversed(running) if id(module) in self._names), "")
+        name = self._name(running)
         if not name:
             self._owners[ident] = Owner("", OUTSIDE.get(phase, "outside of modules"))
         else:
             self._owners[ident] = Owner(name, AGAIN if phase == BACKWARD else ACTIVATIONS)
+
+    def compute(self, multiplications: int, phase: str, running: Sequence[nn.Module]) -> None:
+        """Note what the modules that run compute."""
+        if phase == FORWARD and (name := self._name(running)):
+            self.multiplications[name] += multiplications
+
+    def begin_step(self) -> None:
+        """Forget what was computed: a step begins."""
+        self.multiplications.clear()
+
+    def _name(self, running: Sequence[nn.Module]) -> str:
+        return next((self._names[id(module)] for module in reversed(running) if id(module) in self._names), "")
 
     def complete(self, ident_of: Callable[[Tensor], int]) -> Mapping[int, Owner]:
         """Return the owners of all allocations, of what is held between steps, too.

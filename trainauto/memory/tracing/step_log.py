@@ -21,7 +21,7 @@ class StepLog:
         workspaces: (number of events so far, workspace that a library takes where it has none, and keeps).
         optimizers: (number of events so far, optimizer that begins its step).
         copies: (number of events so far, bytes that a kernel of the CPU held beside what it took and gave).
-        multiplications: of matrix products and attention.
+        multiplications: of matrix products, convolutions and attention.
     """
 
     initial: list[AllocationEvent]

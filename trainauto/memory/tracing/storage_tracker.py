@@ -81,6 +81,8 @@ class LiveStorages(AnsweredReads):  # type: ignore[no-untyped-call]
         """Begin a new log."""
         live = [AllocationEvent(ident, size) for ident, size, _ in self._live.values()]
         self.log = StepLog(live)
+        if self._owners is not None:
+            self._owners.begin_step()
 
     def ident_of(self, tensor: Tensor) -> int:
         """Return the number of a tensor's storage; 0 where it is not followed."""
@@ -160,7 +162,7 @@ class LiveStorages(AnsweredReads):  # type: ignore[no-untyped-call]
         if scratch is not None and not operator.convolves:
             self.log.events.append(AllocationEvent(scratch, 0))
         if operator.multiplications is not None:
-            self.log.multiplications += operator.multiplications(args, out)
+            self._count(operator.multiplications(args, out), phase)
         if operator.multiplies:
             self._product = weakref.ref(out.untyped_storage())
             if self._libraries is not None and self._libraries.cublas_bytes:
@@ -171,6 +173,11 @@ class LiveStorages(AnsweredReads):  # type: ignore[no-untyped-call]
         if computes or operator.writes or operator.copies or self.contents.is_told:
             self.contents.note(func, operator, args, kwargs or {}, out, computes=computes)
         return out
+
+    def _count(self, multiplications: int, phase: str) -> None:
+        self.log.multiplications += multiplications
+        if self._owners is not None:
+            self._owners.compute(multiplications, phase, self.watch.running)
 
     def _is_product(self, tensor: Tensor) -> bool:
         return self._product is not None and self._product() is tensor.untyped_storage()

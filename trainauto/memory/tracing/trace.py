@@ -21,7 +21,7 @@ from trainauto.core.files import write_json_atomically
 from trainauto.core.units import MIB
 from trainauto.memory.cuda_allocator.allocator import AllocationEvent
 from trainauto.memory.cuda_allocator.steps import Late, Needed, needed_bytes, peak_reserved_bytes
-from trainauto.memory.tracing.holders import PeakHolders, holders_at_peak
+from trainauto.memory.tracing.holders import ModuleWork, PeakHolders, holders_at_peak, work_by_module
 from trainauto.memory.tracing.host_reads import HostRead, ModelReads, UnanswerableError, place_of_error
 from trainauto.memory.tracing.libraries import Libraries
 from trainauto.memory.tracing.mask_checks import masks_by_content
@@ -56,7 +56,8 @@ class Trace:
             is part of ``initial``.
         hides_memory: kernels take memory that no trace knows: those of convolutions above all.
         peak_with_copies_bytes: the peak where a CPU's kernels copy what they are given; elsewhere ``peak_bytes``.
-        multiplications: of the step's matrix products and fused attention; convolutions are not counted.
+        multiplications: of the step's matrix products, convolutions and fused attention.
+        work: of the forward pass by module, where that was asked.
         workspaces_bytes: of each of the libraries' workspaces.
         attends: attention was computed, for which cards have different kernels.
     """
@@ -73,6 +74,7 @@ class Trace:
     workspaces_bytes: tuple[int, ...] = ()
     attends: bool = False
     held_at_peak: PeakHolders | None = None
+    work: Mapping[str, ModuleWork] | None = None
     construction: tuple[AllocationEvent, ...] = ()
 
     @property
@@ -107,11 +109,12 @@ class Trace:
             for name in ("initial", "events", "construction")
         }
         late = tuple((int(place), AllocationEvent(*event)) for place, event in content["late"])
-        held = content["held_at_peak"]
+        held, work = content["held_at_peak"], content["work"]
         rebuilt = {
             "late": late,
             "workspaces_bytes": tuple(content["workspaces_bytes"]),
             "held_at_peak": PeakHolders.from_dict(held) if held else None,
+            "work": {name: ModuleWork(*one) for name, one in work.items()} if work is not None else None,
         }
         return cls(**{**content, **events, **rebuilt})
 
@@ -256,7 +259,11 @@ def _follow(
     if owners is None:
         return found
     by_owner = owners.complete(live.ident_of)
-    return replace(found, held_at_peak=holders_at_peak(found.initial, found.events, live.log.phases, by_owner))
+    return replace(
+        found,
+        held_at_peak=holders_at_peak(found.initial, found.events, live.log.phases, by_owner),
+        work=work_by_module(found.events, live.log.phases, by_owner, owners.multiplications),
+    )
 
 
 def _trace_of(live: LiveStorages, states: Late, construction: Sequence[AllocationEvent]) -> Trace:
