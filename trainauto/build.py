@@ -17,6 +17,7 @@ from trainauto.builders.resume import take_up
 from trainauto.builders.run_parts import RunParts, build_parts
 from trainauto.builders.summary import run_summary
 from trainauto.builders.trackers import check_trackers, tracker_sinks
+from trainauto.control.controller import controllers_of
 from trainauto.core.worker_process import WorkerProcess
 from trainauto.data import DynamicDataset
 from trainauto.data.same_samples import Accepted
@@ -53,6 +54,9 @@ from trainauto.storage.run_lock import RunLock
 from trainauto.storage.run_metadata import recomputed_blocks_of, with_blocks, write_run_metadata
 
 logger = logging.getLogger(__name__)
+
+NOISE_EVERY = 4
+"""Steps of several ranks from one whose gradients are compared to the next: their batch is divided anyway."""
 
 WAY_BACK_STEPS = 100
 """Age of the checkpoint that a run which may go back keeps: harm shows within a few steps, and grows within more."""
@@ -251,6 +255,7 @@ def _assembled(
             ranks=ranks,
             lock=lock,
             leaves_out_non_finite=goes_back,
+            noise_every=NOISE_EVERY if any(one.noise is not None for one in controllers_of(parts.automations)) else 0,
         )
         # Building has drawn random numbers; training starts from the seed, whatever the parts drew.
         seed_rank(options.manual_seed, ranks.rank)

@@ -18,13 +18,14 @@ from torch import Tensor, nn
 
 from trainauto.build import build_run
 from trainauto.core.batch import Batch
+from trainauto.core.objectives import parameters_of
 from trainauto.core.plan import BatchShape, Plan
 from trainauto.core.units import MIB
 from trainauto.distributed.communicator import SINGLE_PROCESS, Communicator, TorchCommunicator, init_distributed
 from trainauto.engine.loop import train
 from trainauto.engine.random_state import packed_state
 from trainauto.engine.snapshot import StepSnapshot
-from trainauto.engine.step import optimize_parameters, parameters_of
+from trainauto.engine.step import optimize_parameters
 from trainauto.models import SRModel
 from trainauto.models.parallel import overlapped
 from trainauto.optim.precision import Precision

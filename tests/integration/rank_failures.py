@@ -24,12 +24,17 @@ import torch  # noqa: E402
 from torch import Tensor, nn  # noqa: E402
 
 from trainauto.core.batch import Batch  # noqa: E402
-from trainauto.core.objectives import LossTerms, MicroBatch, Objective  # noqa: E402
+from trainauto.core.objectives import (  # noqa: E402
+    LossTerms,
+    MicroBatch,
+    Objective,
+    parameters_of,
+)
 from trainauto.core.plan import BatchShape, Plan  # noqa: E402
 from trainauto.distributed.communicator import Communicator, TorchCommunicator, init_distributed  # noqa: E402
 from trainauto.engine.optimizer_state import make_optimizer_state  # noqa: E402
 from trainauto.engine.snapshot import StepSnapshot  # noqa: E402
-from trainauto.engine.step import optimize_parameters, parameters_of  # noqa: E402
+from trainauto.engine.step import optimize_parameters  # noqa: E402
 from trainauto.engine.step_outcome import DoesNotFit  # noqa: E402
 from trainauto.memory.monitor import budget  # noqa: E402
 from trainauto.memory.monitor.meter import MemoryMeter  # noqa: E402

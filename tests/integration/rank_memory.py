@@ -9,11 +9,12 @@ from pathlib import Path
 
 from trainauto.builders.distributed_setup import parallel_of
 from trainauto.builders.model import build_model, build_network, choose_precision
+from trainauto.core.objectives import parameters_of
 from trainauto.core.plan import Plan
 from trainauto.distributed.communicator import Communicator, init_distributed
 from trainauto.engine.optimizer_state import make_optimizer_state
 from trainauto.engine.snapshot import StepSnapshot
-from trainauto.engine.step import StepSettings, optimize_parameters, parameters_of
+from trainauto.engine.step import StepSettings, optimize_parameters
 from trainauto.engine.traced_training import empty_batch
 from trainauto.memory.tracing.profiler_events import profiled
 from trainauto.models.base_model import BaseModel

@@ -76,6 +76,10 @@ class ControllerAutomation(Automation):
         """Correct the choice by what was measured of it; ``None`` once it is the best that is known to fit."""
         return self._change(self.controller.after_probe(probe))
 
+    def measures_noise(self, step: int) -> bool:
+        """Ask for it where the objective goes by what samples are worth."""
+        return self.controller.measures_noise(step)
+
     def on_step_end(self, record: StepRecord) -> PlanChange | None:
         """Take in a step; at the end of a period, decide."""
         controller = self.controller
@@ -89,13 +93,21 @@ class ControllerAutomation(Automation):
         self._elsewhere = 0 if plan == controller.plan else self._elsewhere + 1
         if self._elsewhere > max(ELSEWHERE_STEPS, controller.settings.adjustment_frequency):
             controller.restart(plan)  # somebody else has changed it for good
-        seconds = record.step_seconds
+        seconds = record.data_seconds + record.step_seconds
+        units_per_s = record.units / seconds if seconds > 0 else None
+        is_whole = plan == controller.plan and record.is_as_planned and not record.ooms
+        is_divided = bool(record.noise and record.pieces)  # to see how its parts differ: no peak, no speed of the plan
+        controller.see_noise(
+            record.noise,
+            max(record.learning_rates.values(), default=0.0),
+            units_per_s if is_divided and is_whole else None,
+        )
         decision = controller.after_step(
             plan,
             record.peak,
-            is_whole=plan == controller.plan and record.is_as_planned and not record.ooms,
+            is_whole=is_whole and not is_divided,
             fills_plan=self.fills_plan,
-            units_per_s=record.units / seconds if seconds > 0 else None,
+            units_per_s=units_per_s,
         )
         if decision is None:
             return None

@@ -62,8 +62,9 @@ class DynamicBatchSizeOptimizer(ControllerAutomation):
         vram_history_size: periods kept in the history.
         max_adjustments: changes after which it grows no further; it always shrinks where it must, and comes back.
         policy: ``jump`` goes to the best plan that a trace predicts and corrects it once; ``step`` takes small steps.
-        objective: ``memory`` fills the target; ``throughput`` goes from there to the smallest batch that trains as many
-            pixels a second.
+        objective: ``memory`` fills the target; ``throughput`` goes to the smallest batch that trains as many pixels a
+            second as any; ``goodput`` to the one that learns most a second, by speed and the gradient's noise, at the
+            option file's crop. Both begin with its batch, and memory bounds them.
         target_batch_size: samples of every optimizer step, run in as many micro-batches as memory asks for; ``None``
             lets the step grow with the batch.
         warmup_period: train the first period under the option file's plan, whatever is predicted.
@@ -83,7 +84,7 @@ class DynamicBatchSizeOptimizer(ControllerAutomation):
         vram_history_size: int = 50,
         max_adjustments: int = 100,
         policy: Literal["jump", "step"] = "jump",
-        objective: Literal["memory", "throughput"] = "memory",
+        objective: Literal["memory", "throughput", "goodput"] = "memory",
         target_batch_size: int | None = None,
         warmup_period: bool = False,
         min_tokens: int | None = None,

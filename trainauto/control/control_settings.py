@@ -17,7 +17,8 @@ class ControlSettings:
         vram_history_size: periods kept in the history.
         max_adjustments: changes after which it grows no further; it always shrinks where it must, and comes back.
         policy: ``jump`` goes to the best plan predicted to fit and corrects it once; ``step`` takes small steps.
-        objective: ``memory`` fills the target; ``throughput`` goes on to the smallest batch as fast.
+        objective: ``memory`` fills the target; ``throughput`` takes the smallest batch that is as fast as any;
+            ``goodput`` the one that learns most a second.
         warmup_period: train the first period under the option file's plan, whatever is predicted.
 
     Raises:
@@ -30,7 +31,7 @@ class ControlSettings:
     vram_history_size: int = 50
     max_adjustments: int = 100
     policy: Literal["jump", "step"] = "jump"
-    objective: Literal["memory", "throughput"] = "memory"
+    objective: Literal["memory", "throughput", "goodput"] = "memory"
     warmup_period: bool = False
 
     def __post_init__(self) -> None:

@@ -16,7 +16,7 @@ from trainauto.memory.cost.cost_model import CostModel
 from trainauto.memory.cost.ratio_prior import RatioPrior
 from trainauto.memory.cost.traced_fit import Prior
 
-NO_SPEEDS: Mapping[str, Any] = {"speeds": [], "asked": None, "rest": None}
+NO_SPEEDS: Mapping[str, Any] = {"speeds": None}
 
 
 class Controller(PeriodController):
@@ -73,7 +73,8 @@ class Controller(PeriodController):
 
     def initial_plan(self, plan: Plan) -> Plan:
         """Return the plan a new run starts with instead of ``plan``: with ``target_batch_size`` that many samples."""
-        self.configured_batch = self.effective.forward(plan).batch_size
+        self._first = self.effective.forward(plan)
+        self.configured_batch = self._first.batch_size
         return self.effective.whole(self.effective.forward(plan))
 
     def calibration_state(self) -> dict[str, Any] | None:

@@ -11,11 +11,12 @@ from trainauto.control.control_settings import ControlSettings
 from trainauto.control.effective_batch import EffectiveBatch
 from trainauto.control.failure_memory import FailureMemory, without_small_spikes
 from trainauto.control.period_stats import PeriodStats
-from trainauto.control.planners import Jump, Planner, SmallSteps
+from trainauto.control.planners import EARLY_STEPS, Jump, Planner, SmallSteps
 from trainauto.control.policy_input import PolicyInput
 from trainauto.control.step_policy import PolicyDecision, shrunk_after_oom
-from trainauto.control.throughput_search import ThroughputSearch
 from trainauto.control.vram_statistics import VramStatistics
+from trainauto.control.worth_search import Noise, WorthSearch
+from trainauto.core.noise_scale import NoiseSample
 from trainauto.core.plan import Axis, Plan, size_axis, work
 from trainauto.core.records import PeakReading
 from trainauto.memory.cost.cost_model import CostModel
@@ -25,9 +26,6 @@ logger = logging.getLogger(__name__)
 STATUS_EVERY = 50
 MORE_MEMORY = 1.02
 """Ratio of limits from which a resumed run has another card or budget: readings of one card are the same."""
-
-EARLY_STEPS = 3
-"""Whole steps after which what was predicted is corrected: the first one at a new plan may take less or more."""
 
 _FIGURES = re.compile(r"[\d.]+")
 
@@ -48,6 +46,7 @@ class PeriodController:
         configured_batch: samples of the largest forward pass that the run was started with.
         statistics: figures over the whole run.
         kind: of the run whose plans were measured: of another one, what was measured is dropped.
+        noise: of the gradient, where the objective asks what samples are worth.
     """
 
     def __init__(self, name: str, settings: ControlSettings, bounds: Bounds, effective: EffectiveBatch) -> None:
@@ -62,6 +61,8 @@ class PeriodController:
         self.configured_batch: int | None = None
         self.statistics = VramStatistics(name, settings.vram_history_size)
         self.kind = ""
+        self.noise = Noise() if settings.objective == "goodput" else None
+        self._first: Plan | None = None
         self._seen = PeriodStats()
         self._iteration = self._cooldown = 0
         self._planner = self._new_planner()
@@ -92,7 +93,28 @@ class PeriodController:
             self._planner = self._new_planner()  # what is known was counted in other units
 
     def _for_objective(self, memory: Planner) -> Planner:
-        return ThroughputSearch(memory, self.effective.even) if self.settings.objective == "throughput" else memory
+        if self.settings.objective == "memory":
+            return memory
+        return WorthSearch(memory, self.effective, lambda: self._first, self.noise)
+
+    def measures_noise(self, step: int) -> bool:
+        """Say whether the noise of the gradient is to be measured in a step."""
+        return self.noise is not None and self.noise.is_due(step)
+
+    def see_noise(self, samples: Mapping[str, NoiseSample], rate: float, units_per_s: float | None) -> None:
+        """Take in what a step says of the gradient's noise.
+
+        Args:
+            samples: by optimizer; none of most steps.
+            rate: the step's learning rate.
+            units_per_s: how fast it was, where its batch was divided for that alone.
+        """
+        if self.noise is None:
+            return
+        self.noise.see_rate(rate)
+        if samples and not self.noise.is_frozen:
+            usual = self._seen.typical_units_per_s
+            self.noise.see(samples, usual / units_per_s - 1 if usual and units_per_s else None)
 
     def invalidate(self) -> None:
         """Steer by what is measured from now on; plans that failed may be tried again."""
@@ -199,11 +221,13 @@ class PeriodController:
             # A run that resumes with more memory, or under options that need other memory, chooses anew at once.
             self._seen = PeriodStats(available=reading.available)
             return self._even(self._planner.decide(self._period(limit)))
-        if self._planner.awaits_correction() and len(peaks) == EARLY_STEPS:
+        if len(peaks) == self._planner.early_steps(plan):
             # The first step of a plan may take less or more than all others, so the largest peak stands for them.
             target, margin = self.settings.target_vram_usage, self.settings.safety_margin
             peak = without_small_spikes(peaks, int(target * limit), int(margin * limit))
-            few = replace(self._period(limit), peak_bytes=peak, typical_bytes=peak, units_per_s=None)
+            few = replace(self._period(limit), peak_bytes=peak, typical_bytes=peak)
+            if len(peaks) == EARLY_STEPS:
+                few = replace(few, units_per_s=None)  # too few to tell how fast it is
             return self._even(self._planner.decide(few))
         return None
 
@@ -319,6 +343,8 @@ class PeriodController:
         return {
             "plan": self.plan.to_dict() if self.plan else None,
             "configured_batch": self.configured_batch,
+            "first": self._first.to_dict() if self._first else None,
+            "noise": self.noise.state_dict() if self.noise is not None else None,
             "iteration": self._iteration,
             "cooldown": self._cooldown,
             "seen": self._seen.state_dict(),
@@ -335,6 +361,9 @@ class PeriodController:
         """Take back :meth:`state_dict`."""
         self.plan = Plan.from_dict(state["plan"]) if state["plan"] else None
         self.configured_batch = state["configured_batch"]
+        self._first = Plan.from_dict(state["first"]) if state.get("first") else None  # not in earlier checkpoints
+        if self.noise is not None and state.get("noise"):
+            self.noise.load_state_dict(state["noise"])
         self._iteration, self._cooldown = int(state["iteration"]), int(state["cooldown"])
         self._seen, self._settled = PeriodStats.from_state(state["seen"]), state["settled"]
         self._is_invalidated = bool(state["has_forgotten"])

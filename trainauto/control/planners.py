@@ -13,6 +13,9 @@ from trainauto.control.step_policy import Measured, PolicyDecision
 from trainauto.core.plan import BatchShape, Plan, shape_of
 from trainauto.memory.cost.cost_model import CostModel
 
+EARLY_STEPS = 3
+"""Whole steps after which what was predicted is corrected: the first one at a new plan may take less or more."""
+
 REMEMBERED_PLANS = 12
 """Peaks of so many plans are kept: old ones were measured under other neighbours and fragmentation."""
 
@@ -23,8 +26,11 @@ class Planner(Protocol):
     def can_predict(self) -> bool:
         """Say whether it can decide before anything was measured."""
 
-    def awaits_correction(self) -> bool:
-        """Say whether it is to be asked after a few steps already: what it foresaw was not corrected yet."""
+    def early_steps(self, plan: Plan) -> int | None:
+        """Return after how many whole steps it is asked already; ``None`` where a whole period is awaited."""
+
+    def admits(self, plan: Plan, period: PolicyInput) -> bool:
+        """Say whether a plan may be gone to, by what is expected of it."""
 
     def fits_again(self, plan: Plan, period: PolicyInput) -> bool:
         """Say whether a plan that had been left may be gone back to, by what is expected of it and left to it."""
@@ -68,9 +74,14 @@ class SmallSteps:
         """Never: it lives by what was measured."""
         return False
 
-    def awaits_correction(self) -> bool:
+    def early_steps(self, plan: Plan) -> int | None:
         """Never: it decides after whole periods."""
-        return False
+        del plan
+        return None
+
+    def admits(self, plan: Plan, period: PolicyInput) -> bool:
+        """Say so where the expected peak stays at or below the target, and it has not failed."""
+        return self.fits_again(plan, period) and not step_policy.is_blocked(plan, period.blocked, period.work)
 
     def fits_again(self, plan: Plan, period: PolicyInput) -> bool:
         """Say so where the expected peak stays at or below the target."""
@@ -151,8 +162,13 @@ class Jump:
         """Say whether there is a prior."""
         return self.cost.can_predict and not self._jumped
 
-    def awaits_correction(self) -> bool:
-        """Say so once it has jumped before the first step: what is known of the first steps then corrects it."""
+    def early_steps(self, plan: Plan) -> int | None:
+        """Return a few once it has jumped before the first step: what is known of the first steps then corrects it."""
+        del plan
+        return EARLY_STEPS if self._awaits_correction else None
+
+    @property
+    def _awaits_correction(self) -> bool:
         return self._foresees and self._jumped and not self._corrected
 
     def fits_again(self, plan: Plan, period: PolicyInput) -> bool:
@@ -164,6 +180,10 @@ class Jump:
             return True
         return max(self.cost.predict(shape), self.reserved.predict(shape)) <= period.available_bytes
 
+    def admits(self, plan: Plan, period: PolicyInput) -> bool:
+        """Say so where the upper quantile stays within the target, and the allocator manages with what there is."""
+        return self.cost.can_predict and self._input(period).admits(plan)
+
     def decide(self, period: PolicyInput) -> PolicyDecision:
         """Take in a period, if there is one, and go to the best plan."""
         if period.typical_bytes is not None:
@@ -173,19 +193,21 @@ class Jump:
             self._see_reserved(shape_of(period.plan), period.reserved_bytes)
             if period.flushes:
                 self.reserved.observe_failure(shape_of(period.plan), period.available_bytes)
-        now = jump_policy.JumpInput(
-            **vars(period),
-            cost=self.cost,
-            reserved=self.reserved if self.reserved.can_predict else None,
-            corrected=self._corrected,
-            is_fresh_jump=self.awaits_correction(),
-        )
-        decision = jump_policy.decide(now)
+        decision = jump_policy.decide(self._input(period))
         if period.probes_left is None:
             # The first decision is the jump, the next one its correction; from then on changes must be worth more.
             self._corrected = self._jumped
         self._jumped = self._jumped or self.cost.can_predict
         return decision
+
+    def _input(self, period: PolicyInput) -> jump_policy.JumpInput:
+        return jump_policy.JumpInput(
+            **vars(period),
+            cost=self.cost,
+            reserved=self.reserved if self.reserved.can_predict else None,
+            corrected=self._corrected,
+            is_fresh_jump=self._awaits_correction,
+        )
 
     def _see_reserved(self, shape: BatchShape, reserved_bytes: int) -> None:
         """Take in what the allocator held: predicted or not, the least that it can do with is no more.

@@ -70,6 +70,18 @@ class Automation:
     def on_probe(self, probe: Probe) -> PlanChange | None:
         """After a plan was measured without being trained: ask for another one, which is measured in its turn."""
 
+    def measures_noise(self, step: int) -> bool:
+        """Before a step: whether the engine is to measure how the gradients of its parts differ.
+
+        A batch that runs in one part is divided in two for that, where parts may run apart. The record then has
+        ``noise``.
+
+        Args:
+            step: its 1-based number.
+        """
+        del step
+        return False
+
     def on_step_end(self, record: StepRecord) -> Decision | None:
         """After every optimizer step."""
 

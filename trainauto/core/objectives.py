@@ -5,7 +5,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
-from torch import Tensor
+from torch import Tensor, nn
 from torch.amp.grad_scaler import GradScaler
 from torch.optim import Optimizer
 
@@ -60,3 +60,8 @@ class Objective:
     splittable: bool = True
     scaler: GradScaler | None = None
     without_sum: Callable[[], AbstractContextManager[None]] | None = None
+
+
+def parameters_of(objective: Objective) -> list[nn.Parameter]:
+    """Return the weights that a pass changes."""
+    return [parameter for group in objective.optimizer.param_groups for parameter in group["params"]]

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
+from trainauto.core.noise_scale import NoiseSample
 from trainauto.core.plan import BatchShape, Plan
 from trainauto.core.records import MicrobatchSplit, PeakReading, RankFigures, StepRecord, ValidationRecord
 
@@ -38,6 +39,7 @@ def step_to_dict(record: StepRecord) -> dict[str, Any]:
         **({"non_finite": list(record.non_finite)} if record.non_finite else {}),
         **({"told": list(record.told)} if record.told else {}),
         **({"left_out": list(record.left_out)} if record.left_out else {}),
+        **({"noise": {name: asdict(sample) for name, sample in record.noise.items()}} if record.noise else {}),
     }
 
 
@@ -72,6 +74,7 @@ def step_from_dict(line: Mapping[str, Any]) -> StepRecord:
         non_finite=tuple(line.get("non_finite", ())),
         told=tuple(line.get("told", ())),
         left_out=tuple(line.get("left_out", ())),
+        noise={name: NoiseSample(**sample) for name, sample in line.get("noise", {}).items()},
     )
 
 

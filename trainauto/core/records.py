@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from trainauto.core.noise_scale import NoiseSample
 from trainauto.core.plan import BATCH_SIZE, BatchShape, Plan
 
 
@@ -108,6 +109,7 @@ class StepRecord:
             watches for that; those of float16 that overflow are in ``skipped``.
         told: loss terms that are reported only, since they have no gradients: parts of a total, an accuracy.
         left_out: passes that the model does not run in this step, as a generator between steps of its own.
+        noise: of steps in which it was measured, how the gradients of the batch's parts differ, by pass.
     """
 
     step: int
@@ -132,6 +134,7 @@ class StepRecord:
     non_finite: tuple[str, ...] = ()
     told: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()
+    noise: Mapping[str, NoiseSample] = field(default_factory=dict)
 
     @property
     def loss(self) -> float:

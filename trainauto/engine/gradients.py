@@ -11,12 +11,13 @@ from torch import Tensor
 
 from trainauto.control.step_policy import shrunk_after_oom
 from trainauto.core.batch import Batch
-from trainauto.core.objectives import MicroBatch, Objective
+from trainauto.core.objectives import MicroBatch, Objective, parameters_of
 from trainauto.core.plan import BATCH_SIZE, Axis, Plan
 from trainauto.core.records import MicrobatchSplit
 from trainauto.core.workload import UnequalSamples, split, weight_of
 from trainauto.distributed.communicator import Communicator
 from trainauto.engine.handed_on import added_to, joined
+from trainauto.engine.part_norms import PartNorms
 from trainauto.engine.run_errors import SHOWN_NAMES
 from trainauto.engine.snapshot import StepSnapshot
 from trainauto.engine.step_outcome import DoesNotFit, Failure, Gradients
@@ -65,10 +66,13 @@ def compute_gradients(
     begin: MicrobatchSplit,
     ranks: Communicator,
     step_weight: float,
+    *,
+    measures_noise: bool = False,
 ) -> Gradients | DoesNotFit:
     """Compute the gradients of a pass, in smaller pieces as often as memory runs out; then on smaller samples.
 
-    ``size`` bounds how small they may become; without it the pass does not fit.
+    ``size`` bounds how small they may become; without it the pass does not fit. With ``measures_noise`` the gradients
+    say how those of their parts differ.
     """
     largest, extent = math.ceil(len(batch) / begin.micro_batches), begin.extent
     failures: list[Failure] = []
@@ -78,13 +82,14 @@ def compute_gradients(
     while True:
         try:
             cut = _cut(tensors, batch, extent)
+            norms = PartNorms(parameters_of(objective)) if measures_noise else None
             with snapshot.one_pass():
                 terms, handed_on, told, differing = accumulate_gradients(
-                    objective, cut, batch, largest, ranks, step_weight, alone, snapshot.next_part
+                    objective, cut, batch, largest, ranks, step_weight, alone, snapshot.next_part, norms
                 )
             split = MicrobatchSplit(math.ceil(len(batch) / largest), extent, begin.without_onednn or onednn.is_left())
             _say_changes(objective, snapshot, begin, split)
-            return Gradients(terms, handed_on, split, tuple(failures), differing, told)
+            return Gradients(terms, handed_on, split, tuple(failures), differing, told, norms)
         except (RuntimeError, MemoryError) as error:
             if not is_out_of_memory(error):
                 raise
@@ -160,10 +165,12 @@ def accumulate_gradients(
     step_weight: float,
     alone: bool = False,
     before_next: Callable[[MicroBatch], None] | None = None,
+    norms: PartNorms | None = None,
 ) -> tuple[dict[str, Tensor], dict[str, Any], tuple[str, ...], frozenset[str]]:
     """Compute the gradients of a batch, part by part.
 
-    ``before_next`` is called with each part of the batch but the first, before its loss.
+    ``before_next`` is called with each part of the batch but the first, before its loss; ``norms`` sees the gradients
+    of each.
 
     Returns:
         The loss terms of the whole batch, as shares of the step's; what the pass hands on; the names of terms without
@@ -193,7 +200,8 @@ def accumulate_gradients(
             terms = objective.loss(part)
             total = _sum_of(terms) * (weight * factor)
             scaler = objective.scaler
-            (scaler.scale(total) if scaler is not None else total).backward()  # type: ignore[no-untyped-call]
+            with norms.watching(weight * factor) if norms is not None else nullcontext():
+                (scaler.scale(total) if scaler is not None else total).backward()  # type: ignore[no-untyped-call]
         told = tuple(name for name, value in terms.items() if not value.requires_grad)
         for name, value in terms.items():
             weighted = value.detach().float() * weight

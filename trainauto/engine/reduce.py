@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from trainauto.core.errors import TrainautoError
+from trainauto.core.noise_scale import NoiseSample
 from trainauto.core.plan import BatchShape
 from trainauto.core.records import MicrobatchSplit, PeakReading, RankFigures, StepRecord
 from trainauto.core.sharding import SampleSharding
@@ -53,6 +54,7 @@ def _packed_step(report: StepReport) -> dict[str, Any]:
         "pieces": {name: asdict(split) for name, split in record.pieces.items()},
         "failures": [asdict(failure) for failure in failures],
         "signal": signal,
+        "noise": {name: asdict(sample) for name, sample in record.noise.items()},
     }
 
 
@@ -70,6 +72,7 @@ def _merged_step(sharding: SampleSharding, mine: StepRecord, reports: Sequence[M
         peak=peak,
         ooms=sum(report["ooms"] for report in reports),
         pieces=_most_pieces(reports),
+        noise=_noise_of_all(reports),
         ranks=RankFigures(
             count=len(reports),
             planned_samples=mine.draw_samples or sharding.total(mine.plan.batch_size),
@@ -78,6 +81,16 @@ def _merged_step(sharding: SampleSharding, mine: StepRecord, reports: Sequence[M
         ),
     )
     return record, _failures_that_count(reports, sharding), max(report["signal"] for report in reports)
+
+
+def _noise_of_all(reports: Sequence[Mapping[str, Any]]) -> dict[str, NoiseSample]:
+    """Return what all parts of all ranks say together; the gradient of the whole step is the same on each."""
+    merged: dict[str, NoiseSample] = {}
+    for report in reports:
+        for name, fields in report["noise"].items():
+            mine, others = NoiseSample(**fields), merged.get(name)
+            merged[name] = mine if others is None else others.joined(mine)
+    return merged
 
 
 def _shape_of_all(reports: Sequence[Mapping[str, Any]]) -> BatchShape:

@@ -8,16 +8,17 @@ have stepped before are not undone: where no pieces fit after them, the same sam
 import logging
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import fsum, isfinite
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from trainauto.core.batch import Batch
 from trainauto.core.errors import NonFiniteError
-from trainauto.core.objectives import MicroBatch, Objective
-from trainauto.core.plan import Axis, size_axis
+from trainauto.core.noise_scale import NoiseSample
+from trainauto.core.objectives import MicroBatch, Objective, parameters_of
+from trainauto.core.plan import BATCH_SIZE, Axis, size_axis
 from trainauto.core.records import MicrobatchSplit
 from trainauto.core.workload import weight_of
 from trainauto.distributed.communicator import ABORT, DOES_NOT_FIT, LOST, OK, SINGLE_PROCESS, Communicator
@@ -37,6 +38,9 @@ logger = logging.getLogger(__name__)
 
 SHOWN_FILES = 8
 
+PARTS_SQUARE = "parts of the batch"
+"""Name under which what parts' gradients say travels to the host, among loss terms."""
+
 
 @dataclass(frozen=True)
 class StepSettings:
@@ -51,6 +55,8 @@ class StepSettings:
         splits: how passes ran when this step was logged: they run so from the start.
         may_requeue: whether a batch that does not fit may be given back to the loader. Once a pass has stepped it may
             not, for what has stepped is never undone; samples are then cut.
+        measures_noise: see how the gradients of parts of the batch differ; one that runs whole is divided in two for
+            it, where that changes nothing else.
         step: 1-based number of the step, by which a model may leave objectives out; ``None`` runs all of them.
         leaves_out_non_finite: whether a pass whose gradients are no finite numbers leaves the weights alone; else it
             ends the run.
@@ -64,6 +70,7 @@ class StepSettings:
     max_norms: Mapping[str, float | None] = field(default_factory=dict)
     leaves_out_non_finite: bool = False
     step: int | None = None
+    measures_noise: bool = False
 
     def max_norm_of(self, pass_name: str) -> float | None:
         """Return the norm at which the gradients of a pass are clipped; ``None`` where they are not."""
@@ -107,17 +114,17 @@ def optimize_parameters(
     return step.finish()
 
 
+def samples_or_tokens(batch: Batch) -> int:
+    """Return what a batch holds of what its plan counts."""
+    return batch.shape.samples if BATCH_SIZE in batch.plan else batch.units
+
+
 def weight_of_step(batch: Batch, ranks: Communicator) -> float:
     """Return what the loss of the whole step is a mean over, on all ranks; every rank must ask."""
     if batch.workload.weighs_samples:
         return batch.step_samples
     mine = weight_of(batch.workload, batch.tensors) if len(batch) else 0.0
     return fsum(message["weight"] for message in ranks.all_gather_object({"weight": mine}))
-
-
-def parameters_of(objective: Objective) -> list[nn.Parameter]:
-    """Return the weights that a pass changes."""
-    return [parameter for group in objective.optimizer.param_groups for parameter in group["params"]]
 
 
 class _Step:
@@ -144,6 +151,7 @@ class _Step:
         self._non_finite: list[str] = []
         self._failures: list[Failure] = []
         self._splits: dict[str, MicrobatchSplit] = {}
+        self._noise: dict[str, NoiseSample] = {}
 
     def gradients_of_all_ranks(self, objective: Objective) -> Gradients | DoesNotFit:
         """Compute the gradients of a pass, here and on the other ranks, and sum them.
@@ -188,7 +196,17 @@ class _Step:
 
     def _step_by(self, objective: Objective, gradients: Gradients) -> None:
         max_norm = self._settings.max_norm_of(objective.name)
-        losses, norm = _read_and_clip(objective, gradients.terms, max_norm)
+        figures = dict(gradients.terms)
+        if gradients.norms is not None:
+            figures[PARTS_SQUARE] = gradients.norms.total()
+        scale = objective.scaler.get_scale() if objective.scaler is not None and gradients.norms is not None else 1.0
+        losses, norm = _read_and_clip(objective, figures, max_norm)
+        if gradients.norms is not None:
+            factor = self._ranks.world_size if self._ranks.reduces_in_backward else 1
+            square = losses.pop(PARTS_SQUARE) / (factor * scale**2)
+            self._noise[objective.name] = NoiseSample(
+                square, norm**2, gradients.norms.parts, samples_or_tokens(self._batch)
+            )
         minimised = {name: value for name, value in losses.items() if name not in gradients.told}
         if wrong := _what_is_not_finite(objective, minimised, norm, self._batch):
             ends = not self._settings.leaves_out_non_finite
@@ -230,6 +248,7 @@ class _Step:
             tuple(self._non_finite),
             tuple(self._told),
             tuple(one.name for one in self._model.objectives() if one not in self.objectives),
+            self._noise,
         )
 
     def _leave_out(self, objective: Objective) -> None:
@@ -245,6 +264,8 @@ class _Step:
                 return tensors
             self._tensors = tensors
         split = self._settings.splits.get(objective.name, as_planned(self._batch))
+        if self._settings.measures_noise and objective.name not in self._settings.splits:
+            split = self._divided(objective, split)
         if not len(self._batch):  # of unequal ranks one may have nothing to do
             objective.optimizer.zero_grad(set_to_none=True)
             self._snapshot.take()
@@ -260,12 +281,20 @@ class _Step:
                 split,
                 self._ranks,
                 self._weight,
+                measures_noise=self._settings.measures_noise,
             )
         if isinstance(gradients, Gradients):
             self._tensors = {**self._tensors, **gradients.handed_on}
             if objective is not self.objectives[-1]:
                 say_differing(objective.name, gradients.differing, gradients.handed_on, self._snapshot.said_differing)
         return gradients
+
+    def _divided(self, objective: Objective, planned: MicrobatchSplit) -> MicrobatchSplit:
+        """Return how a pass runs in whose parts gradients are to be compared."""
+        is_whole = planned.micro_batches == 1 and self._ranks.world_size == 1
+        if is_whole and len(self._batch) > 1 and objective.splittable and not self._snapshot.changing_by_piece:
+            return replace(planned, micro_batches=2)
+        return planned
 
     def _size_axis(self) -> Axis | None:
         """Return the bounds within which samples may be cut now; ``None`` where the batch is given back instead."""

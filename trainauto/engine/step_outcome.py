@@ -6,8 +6,10 @@ from typing import Any
 
 from torch import Tensor
 
+from trainauto.core.noise_scale import NoiseSample
 from trainauto.core.records import MicrobatchSplit
 from trainauto.core.words import counted
+from trainauto.engine.part_norms import PartNorms
 from trainauto.memory.monitor.oom import in_words
 
 ELSEWHERE = "another rank has run out of memory"
@@ -77,6 +79,7 @@ class Gradients:
         failures: how often it ran out of memory before.
         differing: names of what the parts of the batch added that had different values (:func:`handed_on.joined`).
         told: names of terms without gradients: they are reported, and not minimised.
+        norms: what the gradients of its parts say, where that is measured.
     """
 
     terms: dict[str, Tensor]
@@ -85,6 +88,7 @@ class Gradients:
     failures: tuple[Failure, ...] = ()
     differing: frozenset[str] = frozenset()
     told: tuple[str, ...] = ()
+    norms: PartNorms | None = None
 
 
 @dataclass(frozen=True)
@@ -101,6 +105,7 @@ class Stepped:
         non_finite: passes whose gradients were no finite numbers, so that their weights were left alone.
         told: loss terms without gradients, which are reported and not minimised.
         left_out: passes that the model does not run in this step.
+        noise: by pass, how the gradients of its parts differ, where that is measured; of this rank's parts.
     """
 
     losses: Mapping[str, float]
@@ -112,6 +117,7 @@ class Stepped:
     non_finite: tuple[str, ...] = ()
     told: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()
+    noise: Mapping[str, NoiseSample] = field(default_factory=dict)
 
 
 StepOutcome = Stepped | DoesNotFit

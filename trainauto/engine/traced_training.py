@@ -9,13 +9,14 @@ from torch.optim import Optimizer
 
 from trainauto.core.batch import Batch
 from trainauto.core.errors import TrainautoError
+from trainauto.core.objectives import parameters_of
 from trainauto.core.plan import Plan
 from trainauto.core.workload import Workload
 from trainauto.distributed.bucketed_all_reduce import BucketedAllReduce
 from trainauto.engine.optimizer_form import take_loop_form
 from trainauto.engine.optimizer_state import make_optimizer_state
 from trainauto.engine.snapshot import StepSnapshot
-from trainauto.engine.step import StepSettings, optimize_parameters, parameters_of
+from trainauto.engine.step import StepSettings, optimize_parameters
 from trainauto.engine.step_outcome import DoesNotFit
 from trainauto.memory.cost.ratio_prior import Kernels
 from trainauto.memory.tracing.fake_tensors import fake_world

@@ -5,13 +5,14 @@ from collections.abc import Iterator, Mapping
 
 from trainauto.core.batch import Batch
 from trainauto.core.errors import InputError, Saving, have_saved
+from trainauto.core.objectives import parameters_of
 from trainauto.core.process import without_memory_limit
 from trainauto.core.records import PeakReading, StepRecord
 from trainauto.core.words import counted
 from trainauto.distributed.communicator import ABORT
 from trainauto.engine.oom_policy import on_batch_too_large, on_recovered
 from trainauto.engine.reduce import reduce_failure, reduce_step
-from trainauto.engine.step import StepSettings, parameters_of
+from trainauto.engine.step import StepSettings
 from trainauto.engine.step_outcome import DoesNotFit, Stepped
 from trainauto.engine.training import Training
 from trainauto.memory.monitor.release import release_memory, trim_heap
@@ -54,8 +55,17 @@ def begin_step(run: Training, batch: Batch) -> StepSettings:
         may_requeue=run.script.is_free,
         max_norms=run.controls.max_norms,
         step=run.progress.steps + 1,
+        measures_noise=_measures_noise(run),
         leaves_out_non_finite=run.leaves_out_non_finite or run.script.leaves_out_non_finite(),
     )
+
+
+def _measures_noise(run: Training) -> bool:
+    """Say whether the step measures how gradients differ: among ranks on a fixed beat, which all of them know."""
+    step = run.progress.steps + 1
+    if run.ranks.world_size > 1:
+        return bool(run.noise_every) and step % run.noise_every == 0
+    return run.script.is_free and any(automation.measures_noise(step) for automation in run.journal.automations)
 
 
 def give_back(run: Training, batch: Batch, failure: DoesNotFit, peak: PeakReading | None) -> None:
@@ -109,6 +119,7 @@ def record_step(
         non_finite=outcome.non_finite,
         told=outcome.told,
         left_out=outcome.left_out,
+        noise=outcome.noise,
     )
     record, failures, run.signals.agreed = reduce_step(
         run.ranks, run.loader.sharding, mine, outcome.failures, run.signals.received

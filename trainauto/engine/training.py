@@ -72,6 +72,8 @@ class Training:
         rollbacks: how the run has gone back to checkpoints so far, in order.
         has_said_nothing_learned: whether a step that trains nothing was reported.
         data_wait: says where steps wait for their data.
+        noise_every: among several ranks, the steps from one in which gradients' noise is measured to the next; 0 for
+            never.
     """
 
     model: BaseModel
@@ -95,6 +97,7 @@ class Training:
     rollbacks: tuple[Rollback, ...] = ()
     has_said_nothing_learned: bool = False
     data_wait: DataWait = field(default_factory=DataWait)
+    noise_every: int = 0
     snapshot: StepSnapshot = field(init=False)
 
     def __post_init__(self) -> None:

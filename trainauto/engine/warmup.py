@@ -2,12 +2,12 @@
 
 import logging
 
+from trainauto.core.objectives import parameters_of
 from trainauto.core.plan import BATCH_SIZE, Plan
 from trainauto.core.units import MIB
 from trainauto.engine.optimizer_form import agree_on_form
 from trainauto.engine.optimizer_state import make_optimizer_state
 from trainauto.engine.probe import choose_first_plan, untrained_step
-from trainauto.engine.step import parameters_of
 from trainauto.engine.training import Training
 from trainauto.engine.validation_room import say_if_validation_does_not_fit
 from trainauto.memory.monitor import budget

@@ -11,12 +11,12 @@ import torch
 from torch import Tensor
 
 from trainauto.core.batch import Batch
-from trainauto.core.objectives import Objective
+from trainauto.core.objectives import Objective, parameters_of
 from trainauto.core.records import MicrobatchSplit, PeakReading, StepRecord
 from trainauto.distributed.communicator import ABORT, DOES_NOT_FIT, LOST, OK
 from trainauto.engine.gradients import as_planned, compute_gradients, on_device
 from trainauto.engine.run_errors import CannotRepeatError, RankAbortedError
-from trainauto.engine.step import parameters_of, weight_of_step
+from trainauto.engine.step import weight_of_step
 from trainauto.engine.step_outcome import DoesNotFit, Gradients, Stepped
 from trainauto.engine.train_step import begin_step, give_back, record_step, take_in
 from trainauto.engine.training import Training

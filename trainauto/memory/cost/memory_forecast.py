@@ -131,7 +131,7 @@ class MemoryForecast:
         reserved = {size: known for size, one in traced.items() if (known := one.reserved_bytes) is not None}
         return cls(
             live=live,
-            allocated=allocator_prior(live, allocated) if allocated else None,
+            allocated=allocator_prior(live, allocated, of_blocks=True) if allocated else None,
             reserved=allocator_prior(live, reserved) if reserved else None,
             persistent_bytes=next(iter(traced.values())).persistent_bytes,
             traced=traced,

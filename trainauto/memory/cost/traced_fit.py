@@ -123,7 +123,7 @@ def fit_prior(points: Mapping[Size, Mapping[str, float]], window_px: int = 1, po
     return _assembled(pieces, totals, window_px, power)
 
 
-def allocator_prior(live: Prior, peaks: Mapping[Size, float]) -> Prior:
+def allocator_prior(live: Prior, peaks: Mapping[Size, float], *, of_blocks: bool = False) -> Prior:
     """Fit what an allocator's blocks or segments take to live bytes, which they hold: a share and a constant.
 
     Differences are counted in bytes: segments come in lumps, and what they add grows no further once they are there.
@@ -133,6 +133,7 @@ def allocator_prior(live: Prior, peaks: Mapping[Size, float]) -> Prior:
     Args:
         live: of the same plans.
         peaks: bytes of blocks in use, or reserved ones, by (forward batch, extent).
+        of_blocks: they are of blocks, each of which keeps less than 1 MiB beside what is asked for: a constant alone.
 
     Raises:
         ValueError: there is no peak.
@@ -143,7 +144,8 @@ def allocator_prior(live: Prior, peaks: Mapping[Size, float]) -> Prior:
     live_bytes = np.array([live.bytes(*size) for size in taken])
     taken_bytes = np.array(list(taken.values()))
     centred = live_bytes - live_bytes.mean()
-    slope = float(centred @ taken_bytes / (centred @ centred)) if len(set(live_bytes)) > 1 else 1.0
+    grows = not of_blocks and len(set(live_bytes)) > 1
+    slope = float(centred @ taken_bytes / (centred @ centred)) if grows else 1.0
     share = max(1.0, slope)
     constant = max(0.0, float(taken_bytes.mean() - share * live_bytes.mean()))
     pieces = [

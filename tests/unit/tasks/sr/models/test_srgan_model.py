@@ -12,11 +12,12 @@ from torch import Tensor, nn
 from tests.unit.engine.test_snapshot import Limited, fail_for_real
 from tests.unit.engine.test_step import CPU, batch_of, step
 from trainauto.core.batch import Batch
+from trainauto.core.objectives import parameters_of
 from trainauto.core.records import MicrobatchSplit
 from trainauto.distributed.communicator import SINGLE_PROCESS
 from trainauto.engine.gradients import compute_gradients
 from trainauto.engine.snapshot import StepSnapshot
-from trainauto.engine.step import StepSettings, optimize_parameters, parameters_of
+from trainauto.engine.step import StepSettings, optimize_parameters
 from trainauto.engine.step_outcome import Gradients, Stepped
 from trainauto.models import ESRGANModel, SRGANModel
 from trainauto.optim.precision import Precision

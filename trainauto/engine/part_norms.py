@@ -1,0 +1,56 @@
+"""How the gradients of a batch's parts differ, seen while they are computed; no gradient is kept for it."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor, nn
+
+
+class PartNorms:
+    """Squared norms of the gradients that parts of a batch add, each over the part's share of the step.
+
+    A part's loss is multiplied by its share w, so that what it adds to ``.grad`` is w times its mean gradient: the
+    squared norm of that over w is w times the squared norm of the mean.
+
+    Args:
+        parameters: of the pass.
+
+    Attributes:
+        parts: of how many parts gradients were seen.
+    """
+
+    def __init__(self, parameters: Sequence[nn.Parameter]) -> None:
+        self._parameters = [parameter for parameter in parameters if parameter.requires_grad]
+        self._norms: list[Tensor] = []
+        self._squares: list[Tensor] = []
+        self.parts = 0
+
+    @contextmanager
+    def watching(self, share: float) -> Iterator[None]:
+        """See the gradients of a part, whose loss was multiplied by ``share``."""
+        self._norms = []
+        handles = [parameter.register_hook(self._see) for parameter in self._parameters]  # type: ignore[no-untyped-call]
+        try:
+            yield
+        finally:
+            for handle in handles:
+                handle.remove()
+        if self._norms and share > 0:
+            self._squares.append(torch.stack(self._norms).square().sum() / share)
+            self.parts += 1
+        self._norms = []
+
+    def _see(self, gradient: Tensor) -> None:
+        values = gradient.coalesce().values() if gradient.is_sparse else gradient
+        self._norms.append(
+            torch.linalg.vector_norm(values.detach(), dtype=torch.float32).to(self._parameters[0].device)
+        )
+
+    def total(self) -> Tensor:
+        """Return the sum over the parts, on the device; 0 where there were none."""
+        return torch.stack(self._squares).sum() if self._squares else torch.zeros((), device=self._device)
+
+    @property
+    def _device(self) -> torch.device:
+        return self._parameters[0].device if self._parameters else torch.device("cpu")
