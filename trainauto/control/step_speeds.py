@@ -1,9 +1,10 @@
 """How long a step takes by its plan, from the plans that were trained.
 
-Seconds over work (samples times units of a sample) are convex and never fall: a device that is not busy takes as long
-for more, a busy one as much longer as there is more. So what was measured bounds what was not: between two plans the
-chord from above and the shorter of both from below; beyond the longest, as much longer from above and the last two in a
-line from below; below the shortest, the shortest itself and a share of it.
+Seconds over work (samples times units of a sample) are convex, never fall, and never rise by more than in proportion: a
+device that is not busy takes as long for more, a busy one as much longer as there is more. So what was measured bounds
+what was not: between two plans the chord from above, and the shorter of both or its share of the longer from below;
+beyond the longest, as much longer from above and the last two in a line from below; below the shortest, the shortest
+itself and a share of it.
 """
 
 from bisect import bisect_left
@@ -66,7 +67,8 @@ class StepSpeeds:
         low = works[place - 1]
         if place < len(works):
             chord = self._seconds[low] + self._slope(works[place - 1 : place + 1]) * (work - low)
-            return Seconds(min(self._seconds[low], chord), chord, chord)
+            share = self._seconds[works[place]] * work / works[place]
+            return Seconds(min(max(self._seconds[low], share), chord), chord, chord)
         longest = self._seconds[low]
         most = longest * work / low
         least = longest + (self._slope(works[-2:]) * (work - low) if len(works) > 1 else 0.0)

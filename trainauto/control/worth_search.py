@@ -214,7 +214,7 @@ class WorthSearch:
         if self.noise is None and self._rest == period.plan:
             return None  # speeds waver, and worth does not change
         values = {plan: self._value(plan, period) for plan in self._candidates(period, axis)}
-        plan = self._best(values, period.plan)
+        plan = self._best(values)
         to_try = self._to_try(values, plan)
         if to_try is not None:
             return self._to(to_try, f"{self._words(period)}; is {to_try} better?")
@@ -275,15 +275,15 @@ class WorthSearch:
         """Return what a whole optimizer step holds on all ranks, in what plans count."""
         return int(self._effective.whole(plan)[axis.name]) * self._effective.world_size
 
-    def _best(self, values: Mapping[Plan, _Value], now: Plan) -> Plan:
+    def _best(self, values: Mapping[Plan, _Value]) -> Plan:
         """Return the plan to take by what is known.
 
-        Where samples differ in worth, the one of the largest lower bound, if it is better than the present one by more
-        than a change is worth; else the smallest of those timed that are as fast as any of them.
+        Where samples differ in worth, the smallest whose lower bound is as large as any but for what a change is worth;
+        else the smallest of those timed that are as fast as any of them.
         """
         if self.noise is not None:
-            best = max(values, key=lambda plan: values[plan].least)
-            return best if values[best].least > (1 + GAIN) * values[now].least else now
+            least = max(value.least for value in values.values()) / (1 + GAIN)
+            return min((plan for plan, value in values.items() if value.least >= least), key=_amount)
         timed = {plan: value for plan, value in values.items() if plan in self._timed}
         least = (1 - PLATEAU) * max(value.expected for value in timed.values())
         return min((plan for plan, value in timed.items() if value.expected >= least), key=_amount)

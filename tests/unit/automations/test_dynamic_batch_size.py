@@ -26,7 +26,7 @@ def memory(plan: Plan) -> int:
 
 def record_of(step: int, plan: Plan, peak_bytes: int, **changes: Any) -> StepRecord:
     """Return what is noted of a step under a plan, with further ``changes``."""
-    usual: dict[str, Any] = {"data_seconds": 0, "step_seconds": 0}
+    usual: dict[str, Any] = {"data_seconds": 0, "step_seconds": 0, "learning_rates": {}}
     return StepRecord(
         step=step,
         plan=plan,
@@ -34,7 +34,6 @@ def record_of(step: int, plan: Plan, peak_bytes: int, **changes: Any) -> StepRec
         shape=BatchShape(plan.batch_size, plan["lq_size"]),
         first_sample=0,
         losses={},
-        learning_rates={},
         grad_norms={},
         peak=PeakReading(peak_bytes, limit=LIMIT),
         **{**usual, **changes},
