@@ -14,7 +14,7 @@ from pathlib import Path
 
 PACKAGE = "trainauto"
 LONGEST_FILE = 500  # lines
-LONGEST_MODULE = 350  # lines of a file of the package
+LONGEST_MODULE = 600  # lines of a file of the package: a guide, files are split by subject
 LONGEST_FUNCTION = 50  # lines of a function of the package
 NETWORKS = "trainauto/tasks/sr/archs"  # networks are written down layer by layer, however many there are
 LONGEST_LOOP = 100  # lines of these functions together: whoever reads them knows what training does

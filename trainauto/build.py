@@ -19,7 +19,7 @@ from trainauto.builders.summary import run_summary
 from trainauto.builders.trackers import check_trackers, tracker_sinks
 from trainauto.control.controller import controllers_of
 from trainauto.core.worker_process import WorkerProcess
-from trainauto.data import DynamicDataset
+from trainauto.data import DynamicDataLoader, DynamicDataset
 from trainauto.data.same_samples import Accepted
 from trainauto.distributed.communicator import SINGLE_PROCESS, Communicator
 from trainauto.engine.checkpoint import Checkpoints
@@ -222,19 +222,17 @@ def _assembled(
     ranks, options = parts.ranks, parts.loaded.options
     loader = parts.task.build_loader(start.plan, parts.precision, parts.sharding, ranks.rank)
     configured_samples = parts.sharding.total(start.configured_samples)
-    controls = Controls(loader, options.train.grad_clip)
-    goes_back = any(automation.goes_back for automation in parts.automations)
-    checkpoints.way_back_steps = WAY_BACK_STEPS if goes_back else 0
+    if goes_back := any(automation.goes_back for automation in parts.automations):
+        checkpoints.way_back_steps = WAY_BACK_STEPS
     with Reporter(_sinks(options, directory, ranks)) as reporter, loader:
         startup_log.pass_on(reporter, directory.log)
-        summary = run_summary(parts, directory, model, start.plan)
         run = Run(
-            summary=summary,
+            summary=(summary := run_summary(parts, directory, model, start.plan)),
             model=model,
             loader=loader,
             axes=parts.facts.axes,
             schedule=schedule,
-            journal=DecisionJournal(controls, parts.automations if ranks.is_first else (), ranks),
+            journal=_journal(parts, loader),
             validators=parts.task.build_validators(directory, parts.precision.device, in_step=model.is_sharded),
             checkpoints=checkpoints,
             reporter=reporter,
@@ -255,11 +253,20 @@ def _assembled(
             ranks=ranks,
             lock=lock,
             leaves_out_non_finite=goes_back,
-            noise_every=NOISE_EVERY if any(one.noise is not None for one in controllers_of(parts.automations)) else 0,
+            noise_every=_noise_every(parts),
         )
         # Building has drawn random numbers; training starts from the seed, whatever the parts drew.
         seed_rank(options.manual_seed, ranks.rank)
         yield run
+
+
+def _journal(parts: RunParts, loader: DynamicDataLoader) -> DecisionJournal:
+    controls = Controls(loader, parts.loaded.options.train.grad_clip)
+    return DecisionJournal(controls, parts.automations if parts.ranks.is_first else (), parts.ranks)
+
+
+def _noise_every(parts: RunParts) -> int:
+    return NOISE_EVERY if any(one.noise is not None for one in controllers_of(parts.automations)) else 0
 
 
 def _sinks(options: RunOptions, directory: RunDirectory, ranks: Communicator) -> Sequence[Sink]:

@@ -10,12 +10,13 @@ from trainauto.control.bounds import Bounds
 from trainauto.control.control_settings import ControlSettings
 from trainauto.control.effective_batch import EffectiveBatch
 from trainauto.control.failure_memory import FailureMemory, without_small_spikes
+from trainauto.control.noise import Noise
 from trainauto.control.period_stats import PeriodStats
 from trainauto.control.planners import EARLY_STEPS, Jump, Planner, SmallSteps
 from trainauto.control.policy_input import PolicyInput
 from trainauto.control.step_policy import PolicyDecision, shrunk_after_oom
 from trainauto.control.vram_statistics import VramStatistics
-from trainauto.control.worth_search import Noise, WorthSearch
+from trainauto.control.worth_search import WorthSearch
 from trainauto.core.noise_scale import NoiseSample
 from trainauto.core.plan import Axis, Plan, size_axis, work
 from trainauto.core.records import PeakReading

@@ -121,8 +121,25 @@ class NoiseScale:
         return cls(int(state["samples"]), weight, trace, mean_square, (squares[0], squares[1]), squared_weight)
 
 
-def worth(amount: float, scale: float, base: float) -> float:
-    """Return what a sample of a step of ``amount`` is worth, over one of a step of ``base``: at most 1 beyond it."""
-    if scale == float("inf"):
+class NoiseScales:
+    """The noise scales of a run, by optimizer, from what its records say."""
+
+    def __init__(self) -> None:
+        self._scales: dict[str, NoiseScale] = {}
+
+    def add(self, samples: Mapping[str, NoiseSample]) -> dict[str, float]:
+        """Take in what a step says; return the scales of its optimizers, where a mean can be told."""
+        for name, sample in samples.items():
+            self._scales.setdefault(name, NoiseScale()).add(sample)
+        values = {name: self._scales[name].value for name in samples}
+        return {name: value for name, value in values.items() if value is not None and isfinite(value)}
+
+
+def worth(amount: float, noise: float, base: float) -> float:
+    """Return what a sample of a step of ``amount`` is worth, over one of a step of ``base``: at most 1 beyond it.
+
+    ``noise`` is the noise scale.
+    """
+    if noise == float("inf"):
         return 1.0
-    return (scale + base) / (scale + amount)
+    return (noise + base) / (noise + amount)

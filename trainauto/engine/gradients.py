@@ -4,6 +4,7 @@ import logging
 import math
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -11,7 +12,7 @@ from torch import Tensor
 
 from trainauto.control.step_policy import shrunk_after_oom
 from trainauto.core.batch import Batch
-from trainauto.core.objectives import MicroBatch, Objective, parameters_of
+from trainauto.core.objectives import MicroBatch, Objective
 from trainauto.core.plan import BATCH_SIZE, Axis, Plan
 from trainauto.core.records import MicrobatchSplit
 from trainauto.core.workload import UnequalSamples, split, weight_of
@@ -22,7 +23,7 @@ from trainauto.engine.run_errors import SHOWN_NAMES
 from trainauto.engine.snapshot import StepSnapshot
 from trainauto.engine.step_outcome import DoesNotFit, Failure, Gradients
 from trainauto.memory.monitor import onednn
-from trainauto.memory.monitor.oom import allocator_message, is_out_of_memory
+from trainauto.memory.monitor.oom import shortage_in
 from trainauto.memory.monitor.release import release_memory
 from trainauto.models.base_model import BaseModel
 
@@ -34,9 +35,7 @@ def on_device(model: BaseModel, batch: Batch) -> MicroBatch | DoesNotFit:
     try:
         return model.feed_data(batch)
     except (RuntimeError, MemoryError) as error:
-        if not is_out_of_memory(error):
-            raise
-        message = allocator_message(error)
+        message = shortage_in(error)
     release_memory(model.device)
     return DoesNotFit("data", len(batch), message, batch.shape.extent)
 
@@ -56,6 +55,16 @@ def planned_split(plan: Plan, samples: int, extent: int, share: float = 1.0) -> 
     return MicrobatchSplit(math.ceil(samples / largest), extent)
 
 
+def divided(
+    objective: Objective, planned: MicrobatchSplit, batch: Batch, snapshot: StepSnapshot, ranks: Communicator
+) -> MicrobatchSplit:
+    """Return how a pass runs whose parts' gradients are to be compared: in two, where it ran whole and that is free."""
+    is_whole = planned.micro_batches == 1 and ranks.world_size == 1
+    if is_whole and len(batch) > 1 and objective.splittable and not snapshot.changing_by_piece:
+        return replace(planned, micro_batches=2)
+    return planned
+
+
 def compute_gradients(
     objective: Objective,
     tensors: MicroBatch,
@@ -69,38 +78,30 @@ def compute_gradients(
     *,
     measures_noise: bool = False,
 ) -> Gradients | DoesNotFit:
-    """Compute the gradients of a pass, in smaller pieces as often as memory runs out; then on smaller samples.
-
-    ``size`` bounds how small they may become; without it the pass does not fit. With ``measures_noise`` the gradients
-    say how those of their parts differ.
-    """
+    """Compute the gradients of a pass, in smaller pieces where memory runs out, then of smaller samples (``size``)."""
     largest, extent = math.ceil(len(batch) / begin.micro_batches), begin.extent
-    failures: list[Failure] = []
-    alone = False
+    failures, alone = list[Failure](), False
     if failed := _remember(objective, tensors, batch, snapshot, device):
         return failed
     while True:
+        norms = PartNorms(objective) if measures_noise else None
+        context = ranks, step_weight, alone, snapshot.next_part, norms
         try:
-            cut = _cut(tensors, batch, extent)
-            norms = PartNorms(parameters_of(objective)) if measures_noise else None
             with snapshot.one_pass():
-                terms, handed_on, told, differing = accumulate_gradients(
-                    objective, cut, batch, largest, ranks, step_weight, alone, snapshot.next_part, norms
-                )
+                cut = _cut(tensors, batch, extent)
+                terms, handed_on, told, differing = accumulate_gradients(objective, cut, batch, largest, *context)
             split = MicrobatchSplit(math.ceil(len(batch) / largest), extent, begin.without_onednn or onednn.is_left())
             _say_changes(objective, snapshot, begin, split)
             return Gradients(terms, handed_on, split, tuple(failures), differing, told, norms)
         except (RuntimeError, MemoryError) as error:
-            if not is_out_of_memory(error):
-                raise
-            message = allocator_message(error)
+            message = shortage_in(error)
         # Outside the handler: the error's traceback holds the tensors of the failed attempt.
         objective.optimizer.zero_grad(set_to_none=True)
-        if ranks.reduces_in_backward:
-            release_memory(device)
-            return DoesNotFit(objective.name, largest, message, batch.shape.extent)
-        snapshot.restore()
+        if not ranks.reduces_in_backward:
+            snapshot.restore()
         release_memory(device)
+        if ranks.reduces_in_backward:
+            return DoesNotFit(objective.name, largest, message, batch.shape.extent)
         failed_samples = largest
         if largest > 1 and objective.splittable:
             largest = math.ceil(largest / 2)
@@ -147,9 +148,7 @@ def _remember(
     try:
         snapshot.take(tensors, batch.tensors)
     except (RuntimeError, MemoryError) as error:
-        if not is_out_of_memory(error):
-            raise
-        message = allocator_message(error)
+        message = shortage_in(error)
     else:
         return None
     release_memory(device)

@@ -19,7 +19,7 @@ from trainauto.core.objectives import Objective
 from trainauto.engine.optimizer_form import take_loop_form, takes_all_at_once
 from trainauto.engine.optimizer_state import steps_as_known
 from trainauto.engine.run_errors import OptimizerOutOfMemoryError
-from trainauto.memory.monitor.oom import allocator_message, in_words, is_out_of_memory
+from trainauto.memory.monitor.oom import in_words, is_out_of_memory, shortage_in
 from trainauto.memory.monitor.release import release_memory
 
 logger = logging.getLogger(__name__)
@@ -71,9 +71,7 @@ def stepping(
     try:
         return step()
     except (RuntimeError, MemoryError) as error:
-        if not is_out_of_memory(error):
-            raise
-        message = allocator_message(error)
+        message = shortage_in(error)
     # Outside the handler: the error's traceback holds the temporaries of the failed attempt.
     if marks is None or not marks.put_back(optimizer):
         raise OptimizerOutOfMemoryError(pass_name, message)
@@ -89,9 +87,7 @@ def stepping(
     try:
         return step()
     except (RuntimeError, MemoryError) as error:
-        if not is_out_of_memory(error):
-            raise
-        message = allocator_message(error)
+        message = shortage_in(error)
     raise OptimizerOutOfMemoryError(pass_name, message, is_whole=marks.put_back(optimizer))
 
 

@@ -1,10 +1,12 @@
 """How the gradients of a batch's parts differ, seen while they are computed; no gradient is kept for it."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
+
+from trainauto.core.objectives import Objective, parameters_of
 
 
 class PartNorms:
@@ -14,14 +16,14 @@ class PartNorms:
     squared norm of that over w is w times the squared norm of the mean.
 
     Args:
-        parameters: of the pass.
+        objective: the pass.
 
     Attributes:
         parts: of how many parts gradients were seen.
     """
 
-    def __init__(self, parameters: Sequence[nn.Parameter]) -> None:
-        self._parameters = [parameter for parameter in parameters if parameter.requires_grad]
+    def __init__(self, objective: Objective) -> None:
+        self._parameters = [parameter for parameter in parameters_of(objective) if parameter.requires_grad]
         self._norms: list[Tensor] = []
         self._squares: list[Tensor] = []
         self.parts = 0

@@ -8,7 +8,7 @@ have stepped before are not undone: where no pieces fit after them, the same sam
 import logging
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from math import fsum, isfinite
 
 import torch
@@ -22,7 +22,7 @@ from trainauto.core.plan import BATCH_SIZE, Axis, size_axis
 from trainauto.core.records import MicrobatchSplit
 from trainauto.core.workload import weight_of
 from trainauto.distributed.communicator import ABORT, DOES_NOT_FIT, LOST, OK, SINGLE_PROCESS, Communicator
-from trainauto.engine.gradients import as_planned, compute_gradients, on_device
+from trainauto.engine.gradients import as_planned, compute_gradients, divided, on_device
 from trainauto.engine.handed_on import say_differing
 from trainauto.engine.non_finite import terms_at_fault
 from trainauto.engine.optimizer_step import step_optimizer
@@ -199,11 +199,12 @@ class _Step:
         figures = dict(gradients.terms)
         if gradients.norms is not None:
             figures[PARTS_SQUARE] = gradients.norms.total()
-        scale = objective.scaler.get_scale() if objective.scaler is not None and gradients.norms is not None else 1.0
+        # Before it is stepped: the parts' gradients were multiplied by this one.
+        factor = objective.scaler.get_scale() if objective.scaler is not None and gradients.norms is not None else 1.0
         losses, norm = _read_and_clip(objective, figures, max_norm)
         if gradients.norms is not None:
-            factor = self._ranks.world_size if self._ranks.reduces_in_backward else 1
-            square = losses.pop(PARTS_SQUARE) / (factor * scale**2)
+            factor = factor**2 * (self._ranks.world_size if self._ranks.reduces_in_backward else 1)
+            square = losses.pop(PARTS_SQUARE) / factor
             self._noise[objective.name] = NoiseSample(
                 square, norm**2, gradients.norms.parts, samples_or_tokens(self._batch)
             )
@@ -265,7 +266,7 @@ class _Step:
             self._tensors = tensors
         split = self._settings.splits.get(objective.name, as_planned(self._batch))
         if self._settings.measures_noise and objective.name not in self._settings.splits:
-            split = self._divided(objective, split)
+            split = divided(objective, split, self._batch, self._snapshot, self._ranks)
         if not len(self._batch):  # of unequal ranks one may have nothing to do
             objective.optimizer.zero_grad(set_to_none=True)
             self._snapshot.take()
@@ -288,13 +289,6 @@ class _Step:
             if objective is not self.objectives[-1]:
                 say_differing(objective.name, gradients.differing, gradients.handed_on, self._snapshot.said_differing)
         return gradients
-
-    def _divided(self, objective: Objective, planned: MicrobatchSplit) -> MicrobatchSplit:
-        """Return how a pass runs in whose parts gradients are to be compared."""
-        is_whole = planned.micro_batches == 1 and self._ranks.world_size == 1
-        if is_whole and len(self._batch) > 1 and objective.splittable and not self._snapshot.changing_by_piece:
-            return replace(planned, micro_batches=2)
-        return planned
 
     def _size_axis(self) -> Axis | None:
         """Return the bounds within which samples may be cut now; ``None`` where the batch is given back instead."""

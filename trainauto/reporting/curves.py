@@ -82,6 +82,7 @@ def _scalars(figures: StepFigures, unit: Unit | None) -> dict[str, float]:
         "loss/total": figures.loss,
         **{f"lr/{name}": value for name, value in figures.last.learning_rates.items()},
         **{f"grad_norm/{name}": value for name, value in figures.grad_norms.items()},
+        **{f"noise_scale/{name}": value for name, value in figures.noise_scales.items()},
         "speed/iterations_per_s": figures.steps_per_s,
         "speed/samples_per_s": figures.samples_per_s,
         "speed/data_s": figures.data_s,

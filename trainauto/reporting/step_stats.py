@@ -2,8 +2,9 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
+from trainauto.core.noise_scale import NoiseScales
 from trainauto.core.records import PeakReading, StepRecord, ValidationRecord
 from trainauto.core.units import MIB
 
@@ -27,6 +28,7 @@ class StepFigures:
         skipped: passes whose optimizer step was skipped, over all the steps.
         ooms: times memory ran out, over all the steps.
         told: loss terms that are reported only, and not minimised.
+        noise_scales: of each optimizer whose gradient's noise was measured, as of the last time.
     """
 
     last: StepRecord
@@ -40,6 +42,7 @@ class StepFigures:
     skipped: int = 0
     ooms: int = 0
     told: frozenset[str] = frozenset()
+    noise_scales: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def loss(self) -> float:
@@ -63,6 +66,7 @@ class StepWindow:
 
     def __init__(self) -> None:
         self._last: StepRecord | None = None
+        self._noise = NoiseScales()
         self.clear()
 
     def __len__(self) -> int:
@@ -84,6 +88,7 @@ class StepWindow:
         self._reserved: int | None = None
         self._device_used: int | None = None
         self._alloc_retries = 0
+        self._noise_scales: dict[str, float] = {}
 
     def add(self, record: StepRecord) -> None:
         """Take one more step in."""
@@ -100,6 +105,7 @@ class StepWindow:
             _add(self._grad_norms, record.grad_norms)
         if record.peak is not None:
             self._add_peak(record.peak)
+        self._noise_scales |= self._noise.add(record.noise)
 
     def figures(self) -> StepFigures:
         """Return the steps since the last :meth:`clear` as one.
@@ -122,6 +128,7 @@ class StepWindow:
             skipped=self._skipped,
             ooms=self._ooms,
             told=self._told,
+            noise_scales=self._noise_scales,
         )
 
     def _add_peak(self, peak: PeakReading) -> None:

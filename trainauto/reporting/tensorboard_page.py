@@ -37,6 +37,7 @@ curves unless `Smoothing` at the left is set to 0: do that for plans and events.
 | `memory/validation_peak_{unit}` | highest bytes of a validation |
 | `memory/prediction_error_percent` | predicted less measured, in % of measured; below 0 the prediction was too low |
 | `plan/lq_size`, `plan/batch_size` | crop in px of the low-quality image, and samples of a step |
+| `noise_scale/g` | gradient noise scale, in samples: a step of many more learns little more (`objective: goodput`) |
 | `events/adjustment`, `events/oom` | 1 where the plan changed, or memory ran out; **Text** has the words |
 """
 

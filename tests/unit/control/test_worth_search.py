@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tests.unit.automations.test_dynamic_batch_size import AXES, FREQUENCY, LIMIT, START, controller, memory, record_of
-from trainauto.control.worth_search import Noise
+from trainauto.control.noise import Noise
 from trainauto.core.decisions import PlanChange, RunFacts
 from trainauto.core.noise_scale import NoiseSample
 from trainauto.core.plan import BatchShape, Plan

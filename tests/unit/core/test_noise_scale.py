@@ -68,6 +68,6 @@ def test_ranks_say_together_what_one_process_would() -> None:
 
 
 def test_a_batch_of_12_is_worth_9_of_4() -> None:
-    assert 12 * worth(12, scale=20, base=4) == 9
-    assert worth(4, scale=0.1, base=4) == 1
-    assert worth(10**6, scale=math.inf, base=4) == 1
+    assert 12 * worth(12, noise=20, base=4) == 9
+    assert worth(4, noise=0.1, base=4) == 1
+    assert worth(10**6, noise=math.inf, base=4) == 1

@@ -11,12 +11,13 @@ import torch
 from torch import Tensor
 
 from trainauto.core.batch import Batch
+from trainauto.core.noise_scale import NoiseSample
 from trainauto.core.objectives import Objective, parameters_of
 from trainauto.core.records import MicrobatchSplit, PeakReading, StepRecord
 from trainauto.distributed.communicator import ABORT, DOES_NOT_FIT, LOST, OK
-from trainauto.engine.gradients import as_planned, compute_gradients, on_device
+from trainauto.engine.gradients import as_planned, compute_gradients, divided, on_device
 from trainauto.engine.run_errors import CannotRepeatError, RankAbortedError
-from trainauto.engine.step import weight_of_step
+from trainauto.engine.step import samples_or_tokens, weight_of_step
 from trainauto.engine.step_outcome import DoesNotFit, Gradients, Stepped
 from trainauto.engine.train_step import begin_step, give_back, record_step, take_in
 from trainauto.engine.training import Training
@@ -58,18 +59,20 @@ def begin(run: Training, batch: Batch, loss: TrainerLoss, data_seconds: float) -
     Raises:
         NothingFitsError: memory runs out, and there is no smaller plan.
     """
-    begin_step(run, batch)
+    settings = begin_step(run, batch)
     predicted = run.journal.predictions.predict(batch.plan)
     start = time.perf_counter()
     run.meter.start_window()
-    gradients = _gradients(run, batch, loss)
+    gradients = _gradients(run, batch, loss, measures_noise=settings.measures_noise)
     if isinstance(gradients, DoesNotFit):
         give_back(run, batch, gradients, run.meter.end_window())
         return None
     return PendingStep(batch, gradients, predicted, data_seconds, start)
 
 
-def _gradients(run: Training, batch: Batch, loss: TrainerLoss) -> Gradients | DoesNotFit:
+def _gradients(
+    run: Training, batch: Batch, loss: TrainerLoss, *, measures_noise: bool = False
+) -> Gradients | DoesNotFit:
     """Compute the gradients of a batch here and on the other ranks, and sum them where all have some.
 
     Raises:
@@ -86,8 +89,20 @@ def _gradients(run: Training, batch: Batch, loss: TrainerLoss) -> Gradients | Do
         mine = tensors
     else:
         try:
+            # Losses whose parts' weights are known in the end only tell nothing of how these parts differ.
+            measures = measures_noise and not loss.weighs_by_itself
+            planned = as_planned(batch)
             mine = compute_gradients(
-                objective, tensors, batch, run.snapshot, run.model.device, None, as_planned(batch), run.ranks, weight
+                objective,
+                tensors,
+                batch,
+                run.snapshot,
+                run.model.device,
+                None,
+                divided(objective, planned, batch, run.snapshot, run.ranks) if measures else planned,
+                run.ranks,
+                weight,
+                measures_noise=measures,
             )
         except CannotRepeatError as error:  # the other ranks wait for what this one says
             mine, lost = DoesNotFit(objective.name, len(batch), ""), error
@@ -167,6 +182,12 @@ def finish(
     (objective,) = run.model.objectives()
     name, gradients, batch = objective.name, pending.gradients, pending.batch
     pieces: dict[str, MicrobatchSplit] = {} if gradients.split == as_planned(batch) else {name: gradients.split}
+    norms, noise = gradients.norms, {}
+    if norms is not None and grad_norm is not None:
+        (objective,) = run.model.objectives()
+        factor = objective.scaler.get_scale() if objective.scaler is not None else 1.0
+        square = float(norms.total()) / factor**2
+        noise = {name: NoiseSample(square, float(grad_norm) ** 2, norms.parts, samples_or_tokens(batch))}
     outcome = Stepped(
         losses={term: float(value) for term, value in gradients.terms.items()},
         grad_norms={name: float(grad_norm)} if grad_norm is not None else {},
@@ -175,6 +196,7 @@ def finish(
         failures=gradients.failures,
         pieces=pieces,
         non_finite=(name,) if left_out else (),
+        noise=noise,
     )
     record = record_step(
         run,

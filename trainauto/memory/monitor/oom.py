@@ -38,6 +38,13 @@ def allocator_message(error: BaseException) -> str:
         return "no memory is left for the message"
 
 
+def shortage_in(error: Exception) -> str:
+    """Return what an allocator said, in one line, where memory ran out; raise any other error again."""
+    if not is_out_of_memory(error):
+        raise error
+    return allocator_message(error)
+
+
 def is_out_of_memory(error: BaseException) -> bool:
     """Say whether ``error`` is a real allocation failure.
 

@@ -7,6 +7,7 @@ from itertools import islice
 from typing import Any
 
 from trainauto.core.decisions import Decision
+from trainauto.core.noise_scale import NoiseScales
 from trainauto.core.records import StepRecord
 from trainauto.core.words import counted
 from trainauto.reporting.dashboard.bounded_curves import Changes, Curves
@@ -17,6 +18,7 @@ from trainauto.reporting.runs.validation_totals import Metric, ValidationTotals,
 from trainauto.reporting.time_left import TimeLeft
 
 LOSS, TERM, TASK, RATE, NORM = "loss", "loss/", "task_loss/", "lr/", "grad_norm/"
+NOISE = "noise_scale/"
 """Curves of the sum of the losses, and how those of each loss, task, learning rate and gradient norm begin."""
 
 PEAK, RESERVED, CURRENT, DEVICE = "peak", "reserved", "current", "device_used"
@@ -90,13 +92,14 @@ class RunHistory:
         self._total, self._unit = total, unit
         self._time_left = TimeLeft(total or 0, "samples" if unit == "samples" else "steps")
         self._lost_loss = False
+        self._noise = NoiseScales()
 
     def step(self, record: StepRecord, time: float | None) -> None:
         """Take a step in."""
         self.course.add(record)
         self.plans.add(record)
         self._time_left.step(record)
-        values = values_of(record)
+        values = values_of(record) | _first(NOISE, self._noise.add(record.noise))
         self.curves.add(record.step, values)
         for name, value in record.plan.to_dict().items():
             self.plan.setdefault(name, Changes()).add(record.step, value)

@@ -97,10 +97,19 @@ def _metric_table(history: RunHistory) -> list[Block]:
 def _rates(history: RunHistory) -> list[Block]:
     rates = [line(name.removeprefix(names.RATE), history.curves, name) for name in _beginning(history, names.RATE)]
     norms = [line(name.removeprefix(names.NORM), history.curves, name) for name in _beginning(history, names.NORM)]
+    noise = [line(name.removeprefix(names.NOISE), history.curves, name) for name in _beginning(history, names.NOISE)]
     changed = marks_of(history.events, ("rate", "resume", "rollback"))
     return [
         *chart("rate", "Learning rate", rates, from_zero=True, marks=changed),
         *chart("norm", "Gradient norm", norms, axis="auto", note="before clipping", marks=changed),
+        *chart(
+            "noise",
+            "Gradient noise scale",
+            noise,
+            axis="auto",
+            note="in samples, or tokens: a step of many more learns little more",
+            marks=marks_of(history.events, ("plan",)),
+        ),
     ]
 
 

@@ -1,0 +1,92 @@
+"""What is known of the noise of a run's gradients, and when it is measured."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from trainauto.core.noise_scale import NoiseSample, NoiseScale
+
+LEAST_SAMPLES = 6
+"""Sampled steps before the noise scale is believed."""
+
+FALLEN = 0.5
+"""Share of its peak below which a falling rate shrinks the gradient's mean, so that the noise scale says too much."""
+
+EARLY, EARLY_EVERY = 8, 4
+"""So many steps are sampled in the beginning, one in four."""
+
+SHARE = 0.02
+"""Share of all time that sampling may take; what it takes is measured."""
+
+SELDOM, OFTEN = 256, 8
+
+
+@dataclass
+class Noise:
+    """The noise scales of a run, and when they are sampled.
+
+    Attributes:
+        scales: by optimizer.
+        every: steps from one sampled step to the next, once there are some.
+        is_frozen: the rate has fallen, and what is known by now stays.
+    """
+
+    scales: dict[str, NoiseScale] = field(default_factory=dict)
+    every: int = 16
+    is_frozen: bool = False
+    _highest_rate: float = 0.0
+    _cost: float = 0.0
+
+    def is_due(self, step: int) -> bool:
+        """Say whether a step is to be sampled."""
+        if self.is_frozen:
+            return False
+        taken = max((one.samples for one in self.scales.values()), default=0)
+        return step % (EARLY_EVERY if taken < EARLY else self.every) == 0
+
+    def see_rate(self, rate: float) -> None:
+        """Take in the learning rate of a step."""
+        self._highest_rate = max(self._highest_rate, rate)
+        self.is_frozen = self.is_frozen or rate < FALLEN * self._highest_rate
+
+    def see(self, samples: Mapping[str, NoiseSample], cost: float | None) -> None:
+        """Take in a sampled step.
+
+        Args:
+            samples: by optimizer.
+            cost: what it took more than others, as a share; ``None`` where that is not known.
+        """
+        for name, sample in samples.items():
+            self.scales.setdefault(name, NoiseScale()).add(sample)
+        if cost is not None:
+            self._cost += (max(0.0, cost) - self._cost) / 4
+            wanted = self._cost / SHARE
+            self.every = next((2**power for power in range(3, 8) if 2**power >= wanted), SELDOM)
+
+    @property
+    def least(self) -> float | None:
+        """Lower bound of the smallest scale; ``None`` while it is not known."""
+        known = [one.least for one in self.scales.values() if one.samples >= LEAST_SAMPLES]
+        return min(known) if known and len(known) == len(self.scales) else None
+
+    @property
+    def expected(self) -> float | None:
+        """The smallest scale."""
+        values = [value for one in self.scales.values() if (value := one.value) is not None]
+        return min(values, default=None)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what a resume needs."""
+        return {
+            "scales": {name: one.state_dict() for name, one in self.scales.items()},
+            "every": self.every,
+            "frozen": self.is_frozen,
+            "highest_rate": self._highest_rate,
+            "cost": self._cost,
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take back :meth:`state_dict`."""
+        self.scales = {name: NoiseScale.from_state(one) for name, one in state["scales"].items()}
+        self.every, self.is_frozen = int(state["every"]), bool(state["frozen"])
+        self._highest_rate, self._cost = float(state["highest_rate"]), float(state["cost"])
