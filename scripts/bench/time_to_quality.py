@@ -4,11 +4,15 @@
 
 Tasks: the quick start (12 s and 60 s of training), ``options/text/tiny_gpt.yml`` (30 s) with its own batch, and with
 one that is too small for it. Variants: the option file's plan, larger batches of a grid, and the objectives of the
-controller. Seconds are those of steps and of waiting for batches. A run's schedule counts samples, so how many make up
-the seconds is found by a trial (one a variant, whose speed then holds for all seeds). Runs take turns, seed by seed,
-each a process of its own on one thread. A result is appended to a file of JSON lines when it is there, so that a second
-call runs only what is missing. ``--small`` takes a minute. Linux only. The script runs on a card unchanged (``--device
-auto``): there, budgets of the option files are left out.
+controller.
+
+Machines are shared, and a run that is slowed by a neighbour would seem to train worse. So steps are timed first, alone
+and in turns: short runs of the file's batch and of the grid, three rounds, the fastest of each; a constant and a slope
+by work are fitted to them. From then on a step costs what that line says of its work, whatever the clock says, and a
+run's schedule ends when its steps have cost the seconds that are wanted. What objectives spend on plans they try is
+counted so; a trial finds how much data that leaves room for. Each run is a process of its own on one thread. A result is
+appended to a file of JSON lines when it is there, so that a second call runs only what is missing. ``--small`` takes a
+minute. Linux only. The script runs on a card unchanged (``--device auto``), where it has no budget.
 """
 
 import argparse
@@ -27,6 +31,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+import numpy as np
 import yaml
 from autobatch_cases import ROOT, child_environment
 
@@ -34,8 +39,11 @@ Record = dict[str, Any]
 CONTROLLER = "DynamicBatchSizeOptimizer"
 OBJECTIVES = ("memory", "throughput", "goodput")
 PATIENCE_S = 1800
-NEAR = 0.12
-"""How far the seconds of a trial may lie off those that are wanted for its samples to be taken as they are."""
+NEAR, TRIALS = 0.06, 3
+"""How far the seconds of a run may lie off those that are wanted, and how often its length is mended for that."""
+
+ROUNDS, SHARE = 3, 12
+"""Rounds of timing, and the share of the first trial's data that each of them trains."""
 
 
 @dataclass(frozen=True)
@@ -119,7 +127,9 @@ def options_of(task: Task, variant: str, seed: int, samples: int, cache: Path, d
     return options
 
 
-def trained(task: Task, cell: Cell, samples: int, folder: Path, cache: Path, device: str) -> Record:
+def trained(
+    task: Task, cell: Cell, samples: int, folder: Path, cache: Path, device: str, cost: Sequence[float] = ()
+) -> Record:
     """Train in a process of its own; return what its logs say.
 
     Raises:
@@ -147,7 +157,8 @@ def trained(task: Task, cell: Cell, samples: int, folder: Path, cache: Path, dev
         **asdict(cell),
         "samples": samples,
         "trained": sum(step["units"] if task.is_text else step["samples"] for step in steps),
-        "seconds": round(sum(step["data_s"] + step["step_s"] for step in steps), 2),
+        "seconds": round(sum(cost[0] + cost[1] * step["units"] for step in steps), 2) if cost else 0.0,
+        "clock": [median(step["data_s"] + step["step_s"] for step in steps), median(step["units"] for step in steps)],
         "steps": len(steps),
         "plan": steps[-1]["plan"],
         "peak_share": max(step["peak"]["allocated"] / (step["peak"]["limit"] or float("inf")) for step in steps),
@@ -171,21 +182,52 @@ def cells(tasks: Sequence[Task], seeds: int) -> Iterator[tuple[Task, Cell]]:
             yield from ((task, Cell(task.name, variant, seed)) for variant in variants)
 
 
+def timed(task: Task, folder: Path, device: str) -> list[float]:
+    """Return constant and slope of the seconds of a step by its work, from short runs in turns."""
+    fastest: dict[float, float] = {}
+    for number in range(ROUNDS):
+        for batch in (task.batch, *task.grid):
+            samples = task.first_samples // SHARE
+            cell = Cell(task.name, f"batch {batch}", 1)
+            seconds, work = trained(task, cell, samples, folder / f"{number}_{batch}", folder / "cache", device)[
+                "clock"
+            ]
+            fastest[work] = min(seconds, fastest.get(work, seconds))
+    works, seconds = np.array(list(fastest)), np.array(list(fastest.values()))
+    if len(works) == 1:
+        return [0.0, float(seconds[0] / works[0])]
+    table = np.stack([1 / seconds, works / seconds], axis=1)
+    constant, slope = np.linalg.lstsq(table, np.ones(len(works)), rcond=None)[0]
+    return [max(0.0, float(constant)), float(slope)]
+
+
 def fill(file: Path, tasks: Sequence[Task], seeds: int, device: str) -> int:
     """Make every run that has no result yet, append what comes, and return how many failed."""
-    have = {(one["task"], one["variant"], one["seed"]) for one in lines(file)}
-    samples_of = {(one["task"], one["variant"]): one["samples"] for one in lines(file)}
+
+    def keep(record: Record) -> None:
+        with file.open("a") as results:
+            results.write(json.dumps(record) + "\n")
+
+    costs = {one["task"]: one["cost"] for one in lines(file) if "cost" in one}
+    runs = [one for one in lines(file) if "cost" not in one]
+    have = {(one["task"], one["variant"], one["seed"]) for one in runs}
+    samples_of = {(one["task"], one["variant"]): one["samples"] for one in runs}
     failed = 0
     with tempfile.TemporaryDirectory(prefix="quality") as folder:
+        for task in tasks:
+            if task.name not in costs:
+                costs[task.name] = timed(task, Path(folder) / f"timed {task.name}", device)
+                keep({"task": task.name, "cost": costs[task.name]})
+                print(f"{task.name}: {costs[task.name]}", flush=True)
         for number, (task, cell) in enumerate(cells(tasks, seeds)):
             if (cell.task, cell.variant, cell.seed) in have:
                 continue
-            key, samples = (cell.task, cell.variant), samples_of.get((cell.task, cell.variant), task.first_samples)
+            key = cell.task, cell.variant
+            samples, began = samples_of.get(key, task.first_samples), time.monotonic()
             try:
-                for trial in range(3):
-                    began = time.monotonic()
+                for trial in range(TRIALS):
                     place = Path(folder) / f"{number}_{trial}"
-                    record = trained(task, cell, samples, place, Path(folder) / "cache", device)
+                    record = trained(task, cell, samples, place, Path(folder) / "cache", device, costs[task.name])
                     if key in samples_of or abs(record["seconds"] / task.seconds - 1) <= NEAR:
                         break
                     samples = max(100, round(samples * task.seconds / record["seconds"]))
@@ -194,8 +236,7 @@ def fill(file: Path, tasks: Sequence[Task], seeds: int, device: str) -> int:
                 failed += 1
                 continue
             samples_of[key] = record["samples"]
-            with file.open("a") as results:
-                results.write(json.dumps(record) + "\n")
+            keep(record)
             took = time.monotonic() - began
             print(f"{cell}: {record['score']:.4f} in {record['seconds']:.1f} s, {took:.0f} s in all", flush=True)
     return failed
@@ -210,7 +251,8 @@ def page(results: Sequence[Record], tasks: Sequence[Task], facts: Record) -> str
         f"torch {facts['torch']}, one thread. Nothing here was measured on a GPU: a card saturates later than a CPU,",
         "so that larger batches cost less there. The script runs on a card unchanged.",
         "",
-        "Each run ends its schedule after about the same seconds of training; a trial found how much data that takes.",
+        "Each run ends its schedule after the same seconds of training. The seconds of a step follow from its work, by a",
+        "line fitted to steps that were timed alone and in turns, so that no neighbour of a run counts against it.",
         "`file` is the option file's plan, `batch N` the same with another batch, held; the others are objectives of",
         "the controller. Medians over the seeds (least..most).",
     ]
@@ -280,7 +322,7 @@ def main() -> int:
     arguments.results.parent.mkdir(parents=True, exist_ok=True)
     seeds = 1 if arguments.small else arguments.seeds
     failed = 0 if arguments.no_run else fill(arguments.results, tasks, seeds, arguments.device)
-    results = lines(arguments.results)
+    results = [one for one in lines(arguments.results) if "cost" not in one]
     facts = {
         "command": f"python scripts/bench/time_to_quality.py --seeds {seeds} --write docs/benchmarks",
         "date": date.today().isoformat(),
