@@ -58,6 +58,9 @@ logger = logging.getLogger(__name__)
 NOISE_EVERY = 4
 """Steps of several ranks from one whose gradients are compared to the next: their batch is divided anyway."""
 
+MOST_SQRT = 2.0
+"""How many times the file's batch ``lr_scaling: sqrt`` follows goodput: at eight times, runs collapsed."""
+
 WAY_BACK_STEPS = 100
 """Age of the checkpoint that a run which may go back keeps: harm shows within a few steps, and grows within more."""
 
@@ -242,7 +245,7 @@ def _assembled(
             ),
             budget_bytes=parts.budget_bytes,
             first_plan=parts.facts.plan,
-            batch_scaling=BatchScaling(parts.task.rate_scaling, configured_samples),
+            batch_scaling=_batch_scaling(parts, configured_samples),
             last_resort=CheckpointingFallback(
                 allowed=options.memory.may_checkpoint, may_help=start.checkpointing_may_help
             ),
@@ -263,6 +266,15 @@ def _assembled(
 def _journal(parts: RunParts, loader: DynamicDataLoader) -> DecisionJournal:
     controls = Controls(loader, parts.loaded.options.train.grad_clip)
     return DecisionJournal(controls, parts.automations if parts.ranks.is_first else (), parts.ranks)
+
+
+def _batch_scaling(parts: RunParts, configured_samples: int) -> BatchScaling:
+    """Return how rates follow batches; what grows by the gradient's noise takes a rate of twice its batch at most."""
+    rule = parts.task.rate_scaling
+    if rule != "sqrt" or not _noise_every(parts):
+        return BatchScaling(rule, configured_samples)
+    logger.info("lr_scaling: sqrt follows a batch that goodput makes larger up to twice the option file's, no further")
+    return BatchScaling(rule, configured_samples, MOST_SQRT)
 
 
 def _noise_every(parts: RunParts) -> int:

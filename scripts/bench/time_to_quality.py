@@ -10,9 +10,9 @@ Machines are shared, and a run that is slowed by a neighbour would seem to train
 and in turns: short runs of the file's batch and of the grid, three rounds, the fastest of each; a constant and a slope
 by work are fitted to them. From then on a step costs what that line says of its work, whatever the clock says, and a
 run's schedule ends when its steps have cost the seconds that are wanted. What objectives spend on plans they try is
-counted so; a trial finds how much data that leaves room for. Each run is a process of its own on one thread. A result is
-appended to a file of JSON lines when it is there, so that a second call runs only what is missing. ``--small`` takes a
-minute. Linux only. The script runs on a card unchanged (``--device auto``), where it has no budget.
+counted so; a trial finds how much data that leaves room for. Each run is a process of its own on one thread. A result
+is appended to a file of JSON lines when it is there, so that a second call runs only what is missing. ``--small`` takes
+a minute. Linux only. The script runs on a card unchanged (``--device auto``), where it has no budget.
 """
 
 import argparse
@@ -251,8 +251,8 @@ def page(results: Sequence[Record], tasks: Sequence[Task], facts: Record) -> str
         f"torch {facts['torch']}, one thread. Nothing here was measured on a GPU: a card saturates later than a CPU,",
         "so that larger batches cost less there. The script runs on a card unchanged.",
         "",
-        "Each run ends its schedule after the same seconds of training. The seconds of a step follow from its work, by a",
-        "line fitted to steps that were timed alone and in turns, so that no neighbour of a run counts against it.",
+        "Each run ends its schedule after the same seconds of training. The seconds of a step follow from its work, by",
+        "a line fitted to steps that were timed in turns, so that no neighbour of a run counts against it.",
         "`file` is the option file's plan, `batch N` the same with another batch, held; the others are objectives of",
         "the controller. Medians over the seeds (least..most).",
     ]

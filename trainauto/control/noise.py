@@ -1,10 +1,13 @@
 """What is known of the noise of a run's gradients, and when it is measured."""
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from trainauto.core.noise_scale import NoiseSample, NoiseScale
+
+logger = logging.getLogger(__name__)
 
 LEAST_SAMPLES = 6
 """Sampled steps before the noise scale is believed."""
@@ -14,6 +17,9 @@ FALLEN = 0.5
 
 EARLY, EARLY_EVERY = 8, 4
 """So many steps are sampled in the beginning, one in four."""
+
+MOST_IN_VAIN = 12
+"""Sampled steps without a figure after which none is asked for any more."""
 
 SHARE = 0.02
 """Share of all time that sampling may take; what it takes is measured."""
@@ -36,13 +42,22 @@ class Noise:
     is_frozen: bool = False
     _highest_rate: float = 0.0
     _cost: float = 0.0
+    _asked: int = 0
 
     def is_due(self, step: int) -> bool:
         """Say whether a step is to be sampled."""
         if self.is_frozen:
             return False
         taken = max((one.samples for one in self.scales.values()), default=0)
-        return step % (EARLY_EVERY if taken < EARLY else self.every) == 0
+        is_due = step % (EARLY_EVERY if taken < EARLY else self.every) == 0
+        self._asked += is_due
+        if self._asked > MOST_IN_VAIN and not taken:
+            self.is_frozen = True
+            logger.warning(
+                "the noise of gradients cannot be seen here, since batches may not run in parts (batch statistics, "
+                "losses that couple samples, batches of one sample): with `objective: goodput` the batch stays as it is"
+            )
+        return is_due and not self.is_frozen
 
     def see_rate(self, rate: float) -> None:
         """Take in the learning rate of a step."""

@@ -225,8 +225,25 @@ def plan_crops(
 
     forecast, answers = by_kernels(cards, tracer, plans)
     options = loaded.options
-    notes = tuple(what_is_unknown())
+    notes = (*_on_objective(loaded, first), *what_is_unknown())
     return CardPlans(options.name, options.network_g.type, notes, forecast, axes, answers, bounded_by=bounded_by), hull
+
+
+def _on_objective(loaded: LoadedOptions, first: Plan) -> tuple[str, ...]:
+    """Say what an objective makes of the plans that memory admits."""
+    name = _steering(loaded)
+    active = loaded.options.training_automations.active
+    objective = active[name].arguments.get("objective", "memory") if name is not None else "memory"
+    if objective == "memory":
+        return ()
+    goal = {
+        "throughput": "grows the batch while that makes it faster, with the crop that memory admits",
+        "goodput": "grows the batch while that learns more a second, by speeds and gradients that only a run knows",
+    }.get(objective, "goes by another measure")
+    return (
+        f"objective: {objective}: the tables say what memory admits, which `objective: memory` would take. The run "
+        f"begins with {first}, {goal}, and never passes these plans.",
+    )
 
 
 def _steering(loaded: LoadedOptions) -> str | None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from math import sqrt
+from math import inf, sqrt
 
 RULES: Mapping[str, Callable[[float], float]] = {"none": lambda _share: 1.0, "sqrt": sqrt, "linear": float}
 """Factor of the learning rate, by how many times the configured samples a step holds."""
@@ -21,6 +21,7 @@ class BatchScaling:
     Attributes:
         rule: ``none``, ``sqrt`` or ``linear``; with ``none`` neither rate nor average follows the batch.
         configured_samples: samples of an optimizer step of the option file.
+        most: how many times these the rate follows.
 
     Raises:
         ValueError: the rule is none of these, or there are no configured samples.
@@ -28,6 +29,7 @@ class BatchScaling:
 
     rule: str = "none"
     configured_samples: int = 1
+    most: float = inf
 
     def __post_init__(self) -> None:
         if self.rule not in RULES:
@@ -37,7 +39,7 @@ class BatchScaling:
 
     def rate_factor(self, samples: int) -> float:
         """Return the factor of the learning rate of a step of so many samples."""
-        return RULES[self.rule](samples / self.configured_samples)
+        return RULES[self.rule](min(samples / self.configured_samples, self.most))
 
     def average_share(self, samples: int) -> float:
         """Return how many configured steps such a step is to a moving average: the exponent of its decay."""

@@ -147,6 +147,16 @@ def test_a_falling_rate_freezes_what_is_known() -> None:
     assert (again.least, again.is_frozen, again.every) == (known, True, 16)
 
 
+def test_where_parts_say_nothing_none_is_asked_for_in_the_end(caplog: pytest.LogCaptureFixture) -> None:
+    noise = Noise()
+    for step in range(1, 200):
+        if noise.is_due(step):
+            noise.see({"g": NoiseSample(1.0, 1.0, 1, 8)}, cost=None)
+    assert noise.is_frozen
+    assert noise.least is None
+    assert caplog.text.count("cannot be seen here") == 1
+
+
 def test_the_smallest_scale_of_several_optimizers_counts() -> None:
     noise = Noise()
     for _ in range(8):

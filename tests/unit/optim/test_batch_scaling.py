@@ -31,6 +31,9 @@ DECAY = 0.9
 def test_exact_figures(rule: str, samples: int, factor: float, share: float) -> None:
     scaling = BatchScaling(rule, configured_samples=8)
     assert (scaling.rate_factor(samples), scaling.average_share(samples)) == (factor, share)
+    bounded = BatchScaling(rule, 8, most=2.0)
+    assert bounded.rate_factor(samples) == min(factor, BatchScaling(rule, 8).rate_factor(16))
+    assert bounded.average_share(samples) == share
 
 
 @given(st.lists(st.integers(1, 64), min_size=1, max_size=20), st.integers(1, 64), st.sampled_from(["linear", "sqrt"]))
