@@ -18,6 +18,7 @@ from trainauto.builders.run_parts import RunParts, build_parts
 from trainauto.builders.summary import run_summary
 from trainauto.builders.trackers import check_trackers, tracker_sinks
 from trainauto.control.controller import controllers_of
+from trainauto.control.noise import AMONG_RANKS
 from trainauto.core.worker_process import WorkerProcess
 from trainauto.data import DynamicDataLoader, DynamicDataset
 from trainauto.data.same_samples import Accepted
@@ -54,9 +55,6 @@ from trainauto.storage.run_lock import RunLock
 from trainauto.storage.run_metadata import recomputed_blocks_of, with_blocks, write_run_metadata
 
 logger = logging.getLogger(__name__)
-
-NOISE_EVERY = 4
-"""Steps of several ranks from one whose gradients are compared to the next: their batch is divided anyway."""
 
 MOST_SQRT = 2.0
 """How many times the file's batch ``lr_scaling: sqrt`` follows goodput: at eight times, runs collapsed."""
@@ -278,7 +276,7 @@ def _batch_scaling(parts: RunParts, configured_samples: int) -> BatchScaling:
 
 
 def _noise_every(parts: RunParts) -> int:
-    return NOISE_EVERY if any(one.noise is not None for one in controllers_of(parts.automations)) else 0
+    return AMONG_RANKS if any(one.noise is not None for one in controllers_of(parts.automations)) else 0
 
 
 def _sinks(options: RunOptions, directory: RunDirectory, ranks: Communicator) -> Sequence[Sink]:

@@ -56,6 +56,8 @@ def test_the_process_answers_as_a_trace_in_this_one(options: Callable[..., Path]
         with pytest.raises(TraceError, match=r"gave no answer within 0\.5 s"):
             process.trace(PLAN.changed(lq_size=128))
         assert child._process.poll() is not None
+    with TraceProcess(file, segments=None, world_size=2, timeout_s=200, worker=child) as process:
+        assert process.trace(PLAN).peak_bytes == here.peak_bytes, "one that was ended is replaced"
 
 
 def test_a_process_that_dies_is_told_and_not_started_for_ever(options: Callable[..., Path]) -> None:

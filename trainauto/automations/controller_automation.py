@@ -100,6 +100,7 @@ class ControllerAutomation(Automation):
         controller.see_noise(
             record.noise,
             max(record.learning_rates.values(), default=0.0),
+            record.plan.batch_size,
             units_per_s if is_divided and is_whole else None,
         )
         decision = controller.after_step(

@@ -95,6 +95,10 @@ class Controller(PeriodController):
         plan, planner = Plan.from_dict(state["plan"]), dict(state["steering"])
         axes = self.bounded(facts.axes)
         same = state["conditions"] == self._conditions(limit_bytes, axes)
+        if self.settings.objective == "goodput":
+            # What samples are worth depends on how far a run has come: it begins with the file's batch.
+            self._planner.load_state_dict({**planner, "jumped": False, "corrected": False, "rest": None})
+            return None
         if not (same and all(axis.name in plan and axis.admits(plan[axis.name]) for axis in axes)):
             self._planner.load_state_dict({**planner, "jumped": False, "corrected": False, **NO_SPEEDS})
             return None

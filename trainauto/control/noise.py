@@ -15,6 +15,9 @@ LEAST_SAMPLES = 6
 FALLEN = 0.5
 """Share of its peak below which a falling rate shrinks the gradient's mean, so that the noise scale says too much."""
 
+AMONG_RANKS = 4
+"""Steps of several ranks from one whose gradients are compared to the next: their batch is divided anyway."""
+
 EARLY, EARLY_EVERY = 8, 4
 """So many steps are sampled in the beginning, one in four."""
 
@@ -40,7 +43,7 @@ class Noise:
     scales: dict[str, NoiseScale] = field(default_factory=dict)
     every: int = 16
     is_frozen: bool = False
-    _highest_rate: float = 0.0
+    _highest_rates: dict[int, float] = field(default_factory=dict)
     _cost: float = 0.0
     _asked: int = 0
 
@@ -59,10 +62,10 @@ class Noise:
             )
         return is_due and not self.is_frozen
 
-    def see_rate(self, rate: float) -> None:
-        """Take in the learning rate of a step."""
-        self._highest_rate = max(self._highest_rate, rate)
-        self.is_frozen = self.is_frozen or rate < FALLEN * self._highest_rate
+    def see_rate(self, rate: float, batch: int) -> None:
+        """Take in the learning rate of a step of a batch, which rates may follow."""
+        highest = self._highest_rates[batch] = max(rate, self._highest_rates.get(batch, rate))
+        self.is_frozen = self.is_frozen or rate < FALLEN * highest
 
     def see(self, samples: Mapping[str, NoiseSample], cost: float | None) -> None:
         """Take in a sampled step.
@@ -96,7 +99,7 @@ class Noise:
             "scales": {name: one.state_dict() for name, one in self.scales.items()},
             "every": self.every,
             "frozen": self.is_frozen,
-            "highest_rate": self._highest_rate,
+            "highest_rates": [[batch, rate] for batch, rate in self._highest_rates.items()],
             "cost": self._cost,
         }
 
@@ -104,4 +107,5 @@ class Noise:
         """Take back :meth:`state_dict`."""
         self.scales = {name: NoiseScale.from_state(one) for name, one in state["scales"].items()}
         self.every, self.is_frozen = int(state["every"]), bool(state["frozen"])
-        self._highest_rate, self._cost = float(state["highest_rate"]), float(state["cost"])
+        self._highest_rates = {int(batch): float(rate) for batch, rate in state["highest_rates"]}
+        self._cost = float(state["cost"])

@@ -102,17 +102,18 @@ class PeriodController:
         """Say whether the noise of the gradient is to be measured in a step."""
         return self.noise is not None and self.noise.is_due(step)
 
-    def see_noise(self, samples: Mapping[str, NoiseSample], rate: float, units_per_s: float | None) -> None:
+    def see_noise(self, samples: Mapping[str, NoiseSample], rate: float, batch: int, units_per_s: float | None) -> None:
         """Take in what a step says of the gradient's noise.
 
         Args:
             samples: by optimizer; none of most steps.
             rate: the step's learning rate.
+            batch: what it held.
             units_per_s: how fast it was, where its batch was divided for that alone.
         """
         if self.noise is None:
             return
-        self.noise.see_rate(rate)
+        self.noise.see_rate(rate, batch)
         if samples and not self.noise.is_frozen:
             usual = self._seen.typical_units_per_s
             self.noise.see(samples, usual / units_per_s - 1 if usual and units_per_s else None)

@@ -131,6 +131,8 @@ class WorthSearch:
             return None  # speeds waver, and worth does not change
         values = {plan: self._value(plan, period) for plan in self._candidates(period, axis)}
         plan = self._best(values)
+        if self._rest == period.plan and values[plan].least <= (1 + GAIN) * values[period.plan].least:
+            plan = period.plan  # of two that are as good, the one that is there
         to_try = self._to_try(values, plan)
         if to_try is not None:
             return self._to(to_try, f"{self._words(period)}; is {to_try} better?")
@@ -184,8 +186,9 @@ class WorthSearch:
 
     def _base(self, period: PolicyInput, axis: Axis) -> int:
         """Return the option file's value on the axis of the batch."""
-        first = self._first()
-        return period.configured_batch if axis.is_count or first is None else first[axis.name]
+        if axis.is_count:
+            return period.configured_batch
+        return int((self._first() or period.plan)[axis.name])  # checkpoints of earlier versions do not hold the first
 
     def _samples(self, plan: Plan, axis: Axis) -> int:
         """Return what a whole optimizer step holds on all ranks, in what plans count."""

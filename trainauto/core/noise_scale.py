@@ -50,9 +50,14 @@ class NoiseSample:
         return self.square - self.trace / self.amount
 
     @property
+    def is_told(self) -> bool:
+        """Whether it is worth a record: gradients of parts were seen, and are finite numbers."""
+        return self.parts > 0 and isfinite(self.parts_square) and isfinite(self.square)
+
+    @property
     def is_usable(self) -> bool:
         """Whether it tells anything: several parts, and finite numbers."""
-        return self.parts > 1 and self.amount > 1 and isfinite(self.parts_square) and isfinite(self.square)
+        return self.is_told and self.parts > 1 and self.amount > 1
 
 
 @dataclass

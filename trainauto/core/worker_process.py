@@ -40,6 +40,9 @@ class WorkerDiedError(Exception):
 class WorkerProcess:
     """The process and its three streams.
 
+    Attributes:
+        has_ended: :meth:`end` was called: it answers nothing any more.
+
     Args:
         module: what it runs; it calls :func:`serve`.
         arguments: of its command line.
@@ -61,7 +64,7 @@ class WorkerProcess:
         self._stdin, self._stdout = cast(IO[str], self._process.stdin), cast(IO[str], self._process.stdout)
         self._answers: queue.SimpleQueue[str | None] = queue.SimpleQueue()
         threading.Thread(target=self._listen, daemon=True).start()
-        self._is_ready = False
+        self._is_ready = self.has_ended = False
 
     def request(self, message: Mapping[str, Any], timeout_s: float) -> dict[str, Any]:
         """Send a request and wait for its answer.
@@ -89,6 +92,7 @@ class WorkerProcess:
 
     def end(self) -> None:
         """End it: it leaves when its stdin closes, or is killed. It may be called again."""
+        self.has_ended = True
         with suppress(OSError):  # it may be gone already
             self._stdin.close()
         if not self._is_ready:  # nothing was asked: it may still be loading torch, deaf to its stdin

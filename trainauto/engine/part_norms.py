@@ -45,9 +45,9 @@ class PartNorms:
 
     def _see(self, gradient: Tensor) -> None:
         values = gradient.coalesce().values() if gradient.is_sparse else gradient
-        self._norms.append(
-            torch.linalg.vector_norm(values.detach(), dtype=torch.float32).to(self._parameters[0].device)
-        )
+        wide = values.dtype in (torch.float64, torch.complex64, torch.complex128)
+        norm = torch.linalg.vector_norm(values.detach(), dtype=None if wide else torch.float32)
+        self._norms.append(norm.to(self._device, torch.float32))
 
     def total(self) -> Tensor:
         """Return the sum over the parts, on the device; 0 where there were none."""

@@ -116,7 +116,7 @@ def optimize_parameters(
 
 def samples_or_tokens(batch: Batch) -> int:
     """Return what a batch holds of what its plan counts."""
-    return batch.shape.samples if BATCH_SIZE in batch.plan else batch.units
+    return batch.shape.samples if BATCH_SIZE in batch.plan else batch.shape.tokens or batch.units
 
 
 def weight_of_step(batch: Batch, ranks: Communicator) -> float:
@@ -205,9 +205,9 @@ class _Step:
         if gradients.norms is not None:
             factor = factor**2 * (self._ranks.world_size if self._ranks.reduces_in_backward else 1)
             square = losses.pop(PARTS_SQUARE) / factor
-            self._noise[objective.name] = NoiseSample(
-                square, norm**2, gradients.norms.parts, samples_or_tokens(self._batch)
-            )
+            sample = NoiseSample(square, norm**2, gradients.norms.parts, samples_or_tokens(self._batch))
+            if sample.is_told:
+                self._noise[objective.name] = sample
         minimised = {name: value for name, value in losses.items() if name not in gradients.told}
         if wrong := _what_is_not_finite(objective, minimised, norm, self._batch):
             ends = not self._settings.leaves_out_non_finite

@@ -95,7 +95,7 @@ def _advice(
 ) -> tuple[str, bool]:
     """Return what to do, and whether gradient checkpointing may be it."""
     memory = loaded.options.memory
-    if memory.gradient_checkpointing:
+    if memory.gradient_checkpointing is True:
         return f"Gradient checkpointing is on already. {otherwise}", False
     try:
         with checkpointing as tracer:
@@ -106,6 +106,6 @@ def _advice(
     what = f"With gradient checkpointing it is {(expected - saved) / MIB:.0f} MiB"
     if expected - saved > limit_bytes:
         return f"{what}, which does not fit either. {otherwise}", False
-    if memory.allow_gradient_checkpointing:
+    if memory.may_checkpoint:
         return f"{what}: it is switched on when memory runs out, and a step then takes about a third longer.", True
     return f"{what}, and a step takes about a third longer: `memory: gradient_checkpointing: true` does that.", True

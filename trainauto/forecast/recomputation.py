@@ -18,9 +18,9 @@ from trainauto.core.units import size_text
 from trainauto.core.words import counted
 from trainauto.core.worker_process import WorkerProcess
 from trainauto.forecast.plan_memory import Likely, likely
-from trainauto.forecast.trace_process import TraceProcess
+from trainauto.forecast.trace_process import ONE_BY_ONE, TraceProcess
 from trainauto.memory.cost.cost_model import UPPER, CostModel
-from trainauto.memory.cost.memory_forecast import MemoryForecast, PlanBytes
+from trainauto.memory.cost.memory_forecast import MemoryForecast, PlanBytes, lacks_room
 from trainauto.memory.cost.ratio_prior import ON_CARD, reserved_belief
 from trainauto.memory.cuda_allocator.segments import Segments
 from trainauto.memory.tracing.holders import ModuleWork
@@ -127,7 +127,12 @@ def choose_parts(tracer: TraceProcess, plan: Plan, bounds: Bounds) -> Recomputat
     Raises:
         TraceError: the model cannot be traced.
     """
-    if bounds.admits(plan, tracer.trace(plan)):
+    plain = tracer.trace(plan)
+    alone = MemoryForecast.of({(plan.forward_batch_size, plan.size): plain}, 1, plain.seconds)
+    if lacks_room(alone, bounds.device_type, bounds.target_bytes):  # which no block that runs again would help
+        tracer.knows(ONE_BY_ONE)
+        plain = tracer.trace(plan)
+    if bounds.admits(plan, plain):
         return Recomputation((), 0, 0.0, fits=True)
     work, forward_multiplications = tracer.work_of_parts(plan)
     ordered = by_worth(work)

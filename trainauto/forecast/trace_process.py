@@ -75,6 +75,8 @@ class TraceProcess:
 
     def start(self) -> None:
         """Start it now, so that torch is loaded while the caller does something else. It does not wait."""
+        if self._worker is not None and self._worker.has_ended:  # for who had it before
+            self._worker, self._is_given = None, False
         if self._worker is None and len(self._deaths) < MOST_DEATHS:
             self._worker = start_tracing(like_cuda=self._segments is not None)
 

@@ -76,7 +76,21 @@ def something_counts_in_every_step(options: Options) -> Iterator[Finding]:
             return
 
 
-@_reads("distributed", "memory", "use_amp", "amp_bf16", "use_channels_last", "use_compile", "model_type")
+def _goes_by_goodput(options: Options) -> bool:
+    active = options.training_automations.active.values()
+    return any(automation.arguments.get("objective") == "goodput" for automation in active)
+
+
+@_reads(
+    "distributed",
+    "memory",
+    "use_amp",
+    "amp_bf16",
+    "use_channels_last",
+    "use_compile",
+    "model_type",
+    "training_automations",
+)
 def ranks_that_meet_in_the_backward_pass(options: Options) -> Iterator[Finding]:
     """Networks that are wrapped or sharded for it cannot be changed in other ways, and step together."""
     chosen, memory = options.distributed, options.memory
@@ -94,6 +108,7 @@ def ranks_that_meet_in_the_backward_pass(options: Options) -> Iterator[Finding]:
         "float16 (use_amp without amp_bf16)": options.use_amp and not options.amp_bf16 and chosen.fully_shard,
         "use_channels_last": options.use_channels_last and chosen.fully_shard,
         "use_compile": options.use_compile and chosen.fully_shard,
+        "objective: goodput": chosen.fully_shard and _goes_by_goodput(options),  # no rank has a whole gradient
     }
     for name, is_set in refused.items():
         if is_set:

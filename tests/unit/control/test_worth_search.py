@@ -128,9 +128,24 @@ def test_goodput_never_passes_what_memory_admits() -> None:
     assert all(memory(change.plan) <= 0.2 * LIMIT for change in changes)
 
 
+def test_the_next_run_begins_with_the_files_batch_again_and_knows_speeds() -> None:
+    arguments = {"objective": "goodput", "policy": "jump", "max_batch_size": 48}
+    automation = controller(**arguments)
+    planner = automation.controller._planner
+    planner._speeds.observe(4096, 0.1)
+    state = {"plan": START.with_batch_size(30).to_dict(), "conditions": {}, "steering": planner.state_dict()}
+    state["conditions"] = automation.controller._conditions(LIMIT, automation.controller.bounded(AXES))
+    later = controller(**arguments)
+    later.check(RunFacts(AXES, START))
+    assert later.controller.load_calibration(json.loads(json.dumps(state)), RunFacts(AXES, START), LIMIT) is None
+    assert later.controller._planner._speeds.works == [4096]
+
+
 def test_a_falling_rate_freezes_what_is_known() -> None:
     noise = Noise()
-    noise.see_rate(1.0)
+    noise.see_rate(1.0, 4)
+    noise.see_rate(4.0, 16)  # a rate that follows the batch, and comes back
+    noise.see_rate(1.0, 4)
     assert noise.is_due(4)
     assert not noise.is_due(5)
     for _ in range(8):
@@ -139,7 +154,7 @@ def test_a_falling_rate_freezes_what_is_known() -> None:
     assert not noise.is_due(4)
     assert noise.is_due(16)
     known = noise.least
-    noise.see_rate(0.49)
+    noise.see_rate(0.49, 4)
     assert noise.is_frozen
     assert not noise.is_due(16)
     again = Noise()

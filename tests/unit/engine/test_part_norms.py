@@ -7,6 +7,8 @@ from torch import Tensor, nn
 from tests.unit.engine.test_step import CPU, batch_of, model_of, step, weights
 from trainauto.core.batch import Batch
 from trainauto.core.noise_scale import NoiseScale
+from trainauto.core.objectives import Objective
+from trainauto.engine.part_norms import PartNorms
 from trainauto.engine.step import StepSettings
 from trainauto.models import SRModel
 from trainauto.optim.precision import Precision
@@ -53,6 +55,17 @@ def test_nothing_is_divided_where_parts_may_not_run_apart_or_there_is_one_sample
     done = step(model, batch_of(8), WATCHED)
     assert (done.noise["g"].is_usable, done.pieces) == (False, {})
     assert step(model, batch_of(8)).noise == {}
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.complex64, torch.bfloat16])
+def test_weights_of_any_kind_of_number_are_seen(dtype: torch.dtype) -> None:
+    weight = nn.Parameter(torch.tensor([3.0, 4.0], dtype=dtype))
+    norms = PartNorms(Objective("g", torch.optim.SGD([weight]), lambda _: {}))
+    with norms.watching(0.5):
+        (weight * torch.tensor([0.5, 1.0])).abs().sum().backward()
+    assert float(norms.total()) == pytest.approx(1.25 / 0.5, rel=1e-2)
+    assert norms.total().dtype is torch.float32
+    assert norms.parts == 1
 
 
 class Linear(nn.Module):

@@ -12,6 +12,8 @@ from torch.optim import Optimizer
 from transformers.trainer_utils import IntervalStrategy
 
 from trainauto.automations.controller_automation import ControllerAutomation
+from trainauto.control.controller import controllers_of
+from trainauto.control.noise import AMONG_RANKS
 from trainauto.core.automation import Automation
 from trainauto.core.decisions import RunFacts
 from trainauto.core.errors import InputError
@@ -80,6 +82,7 @@ def build_training(
         budget_bytes=budget_bytes,
         limit_bytes=limit_bytes,
         memory_target_bytes=int(limit_bytes * target) if limit_bytes else None,
+        noise_every=AMONG_RANKS if any(one.noise is not None for one in controllers_of(automations)) else 0,
     )
 
 

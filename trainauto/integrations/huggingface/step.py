@@ -21,7 +21,7 @@ from trainauto.engine.step import samples_or_tokens, weight_of_step
 from trainauto.engine.step_outcome import DoesNotFit, Gradients, Stepped
 from trainauto.engine.train_step import begin_step, give_back, record_step, take_in
 from trainauto.engine.training import Training
-from trainauto.integrations.huggingface.loss import TrainerLoss
+from trainauto.integrations.huggingface.loss import TrainerLoss, Weighing
 
 logger = logging.getLogger(__name__)
 
@@ -36,6 +36,7 @@ class PendingStep:
         predicted: bytes its plan was expected to take.
         data_seconds: time waited for its batch.
         start: when it began, on the clock of ``time.perf_counter``.
+        loss_factor: by which its loss was multiplied for float16.
     """
 
     batch: Batch
@@ -43,6 +44,7 @@ class PendingStep:
     predicted: int | None
     data_seconds: float
     start: float
+    loss_factor: float = 1.0
 
     @property
     def loss(self) -> Tensor:
@@ -67,7 +69,10 @@ def begin(run: Training, batch: Batch, loss: TrainerLoss, data_seconds: float) -
     if isinstance(gradients, DoesNotFit):
         give_back(run, batch, gradients, run.meter.end_window())
         return None
-    return PendingStep(batch, gradients, predicted, data_seconds, start)
+    (objective,) = run.model.objectives()
+    # The scaler may change it when the optimizer steps.
+    loss_factor = objective.scaler.get_scale() if objective.scaler is not None and gradients.norms is not None else 1.0
+    return PendingStep(batch, gradients, predicted, data_seconds, start, loss_factor)
 
 
 def _gradients(
@@ -89,8 +94,8 @@ def _gradients(
         mine = tensors
     else:
         try:
-            # Losses whose parts' weights are known in the end only tell nothing of how these parts differ.
-            measures = measures_noise and not loss.weighs_by_itself
+            # Where a loss has divided its parts by itself, their shares in the step are not known here.
+            measures = measures_noise and not loss.weighs_by_itself and loss.weighing is not Weighing.SUM
             planned = as_planned(batch)
             mine = compute_gradients(
                 objective,
@@ -184,10 +189,9 @@ def finish(
     pieces: dict[str, MicrobatchSplit] = {} if gradients.split == as_planned(batch) else {name: gradients.split}
     norms, noise = gradients.norms, {}
     if norms is not None and grad_norm is not None:
-        (objective,) = run.model.objectives()
-        factor = objective.scaler.get_scale() if objective.scaler is not None else 1.0
-        square = float(norms.total()) / factor**2
-        noise = {name: NoiseSample(square, float(grad_norm) ** 2, norms.parts, samples_or_tokens(batch))}
+        square = float(norms.total()) / pending.loss_factor**2
+        sample = NoiseSample(square, float(grad_norm) ** 2, norms.parts, samples_or_tokens(batch))
+        noise = {name: sample} if sample.is_told else {}
     outcome = Stepped(
         losses={term: float(value) for term, value in gradients.terms.items()},
         grad_norms={name: float(grad_norm)} if grad_norm is not None else {},
