@@ -330,7 +330,8 @@ def main() -> int:
         "torch": version("torch"),
     }
     if not results:
-        parser.error("no results")
+        print("no results", file=sys.stderr)
+        return 1
     text = page(results, tasks, facts)
     print(text)
     if arguments.write:
