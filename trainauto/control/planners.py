@@ -32,6 +32,9 @@ class Planner(Protocol):
     def admits(self, plan: Plan, period: PolicyInput) -> bool:
         """Say whether a plan may be gone to, by what is expected of it."""
 
+    def fullest(self, period: PolicyInput) -> Plan | None:
+        """Return the plan that fills memory best; ``None`` where that is not known beforehand."""
+
     def fits_again(self, plan: Plan, period: PolicyInput) -> bool:
         """Say whether a plan that had been left may be gone back to, by what is expected of it and left to it."""
 
@@ -77,6 +80,11 @@ class SmallSteps:
     def early_steps(self, plan: Plan) -> int | None:
         """Never: it decides after whole periods."""
         del plan
+        return None
+
+    def fullest(self, period: PolicyInput) -> Plan | None:
+        """It is found step by step."""
+        del period
         return None
 
     def admits(self, plan: Plan, period: PolicyInput) -> bool:
@@ -179,6 +187,10 @@ class Jump:
         if period.available_bytes is None or not self.reserved.can_predict:
             return True
         return max(self.cost.predict(shape), self.reserved.predict(shape)) <= period.available_bytes
+
+    def fullest(self, period: PolicyInput) -> Plan | None:
+        """Return the best plan that is admitted."""
+        return jump_policy.best_plan(self._input(period)) if self.cost.can_predict else None
 
     def admits(self, plan: Plan, period: PolicyInput) -> bool:
         """Say so where the upper quantile stays within the target, and the allocator manages with what there is."""

@@ -91,6 +91,10 @@ class WorthSearch:
         """As what steers by memory says."""
         return self._memory.fits_again(plan, period)
 
+    def fullest(self, period: PolicyInput) -> Plan | None:
+        """As what steers by memory says."""
+        return self._memory.fullest(period)
+
     def admits(self, plan: Plan, period: PolicyInput) -> bool:
         """As what steers by memory says."""
         return self._memory.admits(plan, period)
@@ -106,7 +110,9 @@ class WorthSearch:
             return decision
         self._timed.add(period.plan)
         self._speeds.observe(period.work(period.plan), period.work(period.plan) / period.units_per_s)
-        return self._better(period, axis) or replace(decision, reason=f"{decision.reason}; {self._words(period)}")
+        if (better := self._better(period, axis)) is not None:
+            return better
+        return replace(decision, reason=f"{decision.reason}; {self._words(period)}{self._others(period)}")
 
     def _bounded(self, period: PolicyInput, batch: Axis) -> tuple[Axis, ...]:
         """Return the axes as memory may grow them: the batch to the option file's alone, and with goodput sizes, too.
@@ -236,6 +242,17 @@ class WorthSearch:
         known = "too large to tell" if noise == float("inf") else f"{noise:.3g}"
         counts = amount * worth(max(base, amount), noise, base)
         return f"{speed}, noise scale {known}: a batch of {amount} is worth {counts:.3g} of {base}"
+
+    def _others(self, period: PolicyInput) -> str:
+        """Say what the other objectives would take, as far as that is known."""
+        known = {"memory": self._memory.fullest(period)}
+        timed = [plan for plan in self._timed if plan.size == period.plan.size]
+        if self.noise is not None and timed:
+            speeds = {plan: period.work(plan) / self._speeds.predict(period.work(plan)).expected for plan in timed}
+            least = (1 - PLATEAU) * max(speeds.values())
+            known["throughput"] = min((plan for plan in timed if speeds[plan] >= least), key=_amount)
+        named = [f"`{name}` {plan}" for name, plan in known.items() if plan is not None]
+        return f"; other objectives would take: {', '.join(named)}" if named else ""
 
     def is_measured(self, plan: Plan) -> bool:
         """Say whether a plan has been measured for a whole period."""

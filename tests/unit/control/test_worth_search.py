@@ -1,6 +1,7 @@
 """``objective: throughput`` and ``goodput``: from the option file's batch to the one that is worth most a second."""
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -120,6 +121,13 @@ def test_goodput_stays_with_the_files_batch_where_the_device_is_busy() -> None:
     plan, changes = gone(100, busy_from=0)
     assert plan == START
     assert len(changes) == 2  # one larger batch was tried, since nothing was known of speed
+
+
+def test_it_says_what_other_objectives_would_take(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    gone(8)
+    said = [line for line in caplog.messages if "other objectives would take" in line][-1]
+    assert re.search(r"`memory` batch_size \d+, lq_size 1\d\d, `throughput` batch_size \d+, lq_size 32", said)
 
 
 def test_goodput_never_passes_what_memory_admits() -> None:
