@@ -21,8 +21,8 @@ AMONG_RANKS = 4
 EARLY, EARLY_EVERY = 8, 4
 """So many steps are sampled in the beginning, one in four."""
 
-MOST_IN_VAIN = 12
-"""Sampled steps without a figure after which none is asked for any more."""
+MOST_IN_VAIN = 100
+"""Steps without a figure after which none is asked for any more."""
 
 SHARE = 0.02
 """Share of all time that sampling may take; what it takes is measured."""
@@ -45,7 +45,7 @@ class Noise:
     is_frozen: bool = False
     _highest_rates: dict[int, float] = field(default_factory=dict)
     _cost: float = 0.0
-    _asked: int = 0
+    _steps: int = 0
 
     def is_due(self, step: int) -> bool:
         """Say whether a step is to be sampled."""
@@ -53,17 +53,18 @@ class Noise:
             return False
         taken = max((one.samples for one in self.scales.values()), default=0)
         is_due = step % (EARLY_EVERY if taken < EARLY else self.every) == 0
-        self._asked += is_due
-        if self._asked > MOST_IN_VAIN and not taken:
-            self.is_frozen = True
-            logger.warning(
-                "the noise of gradients cannot be seen here, since batches may not run in parts (batch statistics, "
-                "losses that couple samples, batches of one sample): with `objective: goodput` the batch stays as it is"
-            )
-        return is_due and not self.is_frozen
+        return is_due
 
     def see_rate(self, rate: float, batch: int) -> None:
-        """Take in the learning rate of a step of a batch, which rates may follow."""
+        """Take in a step, by the learning rate of its batch, which rates may follow."""
+        self._steps += 1
+        if self._steps == MOST_IN_VAIN and not any(one.samples for one in self.scales.values()):
+            self.is_frozen = True
+            logger.warning(
+                "the noise of gradients cannot be seen here: batches may not run in parts (batch statistics, losses that "
+                "couple samples, batches of one sample), or the loop does not run its steps through trainauto. With "
+                "`objective: goodput` the batch stays as it is"
+            )
         highest = self._highest_rates[batch] = max(rate, self._highest_rates.get(batch, rate))
         self.is_frozen = self.is_frozen or rate < FALLEN * highest
 
@@ -101,6 +102,7 @@ class Noise:
             "frozen": self.is_frozen,
             "highest_rates": [[batch, rate] for batch, rate in self._highest_rates.items()],
             "cost": self._cost,
+            "steps": self._steps,
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -108,4 +110,4 @@ class Noise:
         self.scales = {name: NoiseScale.from_state(one) for name, one in state["scales"].items()}
         self.every, self.is_frozen = int(state["every"]), bool(state["frozen"])
         self._highest_rates = {int(batch): float(rate) for batch, rate in state["highest_rates"]}
-        self._cost = float(state["cost"])
+        self._cost, self._steps = float(state["cost"]), int(state["steps"])

@@ -175,6 +175,7 @@ def test_where_parts_say_nothing_none_is_asked_for_in_the_end(caplog: pytest.Log
     for step in range(1, 200):
         if noise.is_due(step):
             noise.see({"g": NoiseSample(1.0, 1.0, 1, 8)}, cost=None)
+        noise.see_rate(1e-3, 8)
     assert noise.is_frozen
     assert noise.least is None
     assert caplog.text.count("cannot be seen here") == 1
