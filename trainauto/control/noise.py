@@ -52,8 +52,7 @@ class Noise:
         if self.is_frozen:
             return False
         taken = max((one.samples for one in self.scales.values()), default=0)
-        is_due = step % (EARLY_EVERY if taken < EARLY else self.every) == 0
-        return is_due
+        return step % (EARLY_EVERY if taken < EARLY else self.every) == 0
 
     def see_rate(self, rate: float, batch: int) -> None:
         """Take in a step, by the learning rate of its batch, which rates may follow."""
@@ -61,9 +60,9 @@ class Noise:
         if self._steps == MOST_IN_VAIN and not any(one.samples for one in self.scales.values()):
             self.is_frozen = True
             logger.warning(
-                "the noise of gradients cannot be seen here: batches may not run in parts (batch statistics, losses that "
-                "couple samples, batches of one sample), or the loop does not run its steps through trainauto. With "
-                "`objective: goodput` the batch stays as it is"
+                "the noise of gradients cannot be seen here: batches may not run in parts (batch statistics, losses "
+                "that couple samples, batches of one sample), or the loop does not run its steps through trainauto. "
+                "With `objective: goodput` the batch stays as it is"
             )
         highest = self._highest_rates[batch] = max(rate, self._highest_rates.get(batch, rate))
         self.is_frozen = self.is_frozen or rate < FALLEN * highest
