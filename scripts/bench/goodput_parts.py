@@ -37,7 +37,7 @@ NETWORKS: dict[str, dict[str, Any]] = {
     "rrdbnet": {"num_feat": 16, "num_grow_ch": 8, "num_block": 3},
     "swinir_light": {"embed_dim": 24, "depths": [2, 2], "num_heads": [2, 2], "img_size": 32},
 }
-BATCH, SIDE, STEPS = 8, 32, 60
+BATCH, SIDE, STEPS = 8, 32, 150
 TIMED, ASKED = (4, 8, 16), (5, 6, 10, 12, 20, 24, 32)
 
 
@@ -82,8 +82,10 @@ def overhead(name: str) -> tuple[float, float]:
             seconds["seen"].append(timed.step(batch, measures_noise=True))
         finally:
             _set_divided(divided)
-    whole = median(seconds["whole"][5:])
-    return median(seconds["seen"][5:]) / whole - 1, median(seconds["divided"][5:]) / whole - 1
+    pairs = {
+        name: [one / whole - 1 for one, whole in zip(seconds[name], seconds["whole"], strict=True)] for name in seconds
+    }
+    return median(pairs["seen"][5:]), median(pairs["divided"][5:])
 
 
 def _set_divided(function: Any) -> None:
@@ -121,7 +123,7 @@ def main() -> int:
             f"`python scripts/bench/goodput_parts.py`, torch {torch.__version__}, {platform.machine()}, one thread.",
             f"Batches of {BATCH} crops of {SIDE} px; steps in turns in one process, medians.",
             "",
-            "Seen: the norms of a step's gradients are taken, as ranks do in one step of four. Divided: the step runs",
+            "Seen: the norms of a step's gradients are taken, as ranks do in one step of eight. Divided: the step runs",
             "in two parts, as a single process does in one of 16 or so. Off by: what is said of the seconds of batches",
             f"{asked} by those of 4, 8 and 16, median and most.",
             "",

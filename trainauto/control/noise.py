@@ -15,7 +15,7 @@ LEAST_SAMPLES = 6
 FALLEN = 0.5
 """Share of its peak below which a falling rate shrinks the gradient's mean, so that the noise scale says too much."""
 
-AMONG_RANKS = 4
+AMONG_RANKS = 8
 """Steps of several ranks from one whose gradients are compared to the next: their batch is divided anyway."""
 
 EARLY, EARLY_EVERY = 8, 4
