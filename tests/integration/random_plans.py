@@ -25,12 +25,11 @@ from trainauto.automations.dynamic_batch_size import LQ_SIZE  # noqa: E402
 from trainauto.core.batch import Batch  # noqa: E402
 from trainauto.core.plan import BatchShape, Plan  # noqa: E402
 from trainauto.core.records import PeakReading  # noqa: E402
-from trainauto.engine import gradients as engine_gradients  # noqa: E402
 from trainauto.engine import step as engine_step  # noqa: E402
 from trainauto.engine.optimizer_state import make_optimizer_state  # noqa: E402
 from trainauto.engine.snapshot import StepSnapshot  # noqa: E402
 from trainauto.engine.step_outcome import Stepped  # noqa: E402
-from trainauto.memory.monitor import budget  # noqa: E402
+from trainauto.memory.monitor import budget, oom  # noqa: E402
 from trainauto.memory.monitor.meter import MemoryMeter  # noqa: E402
 from trainauto.memory.monitor.oom import is_out_of_memory  # noqa: E402
 from trainauto.memory.monitor.release import release_memory  # noqa: E402
@@ -91,7 +90,7 @@ class Trial:
         self.smallest = Plan.of(batch_size=1, lq_size=8)
         self.baseline: dict[str, int] = {}
         self.errors: list[str] = []
-        engine_gradients.is_out_of_memory = engine_step.is_out_of_memory = self.recognise
+        engine_step.is_out_of_memory = oom.is_out_of_memory = self.recognise
 
     def recognise(self, error: BaseException) -> bool:
         """Decide as the engine does, and keep what was said: a batch that fits in no pieces tells its last error."""
