@@ -13,6 +13,9 @@ from typing import Any
 REMEMBERED = 50
 """Sampled steps over which the estimate forgets: the scale grows while a run converges."""
 
+LEAST_REMEMBERED = 8
+"""The same in the beginning; afterwards half of what was sampled so far, up to that."""
+
 DOUBT = 1.0
 """Standard errors by which bounds of the scale lie off its estimate."""
 
@@ -75,8 +78,9 @@ class NoiseScale:
         """Take in a sampled step."""
         if not sample.is_usable:
             return
-        keep = 1 - 1 / REMEMBERED
         self.samples += 1
+        # Gradients are largest in the beginning: what is summed there must not outweigh what comes after it for long.
+        keep = 1 - 1 / min(REMEMBERED, max(LEAST_REMEMBERED, self.samples / 2))
         self._weight = keep * self._weight + 1
         self._squared_weight = keep**2 * self._squared_weight + 1
         self._trace = keep * self._trace + sample.trace

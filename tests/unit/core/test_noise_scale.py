@@ -48,6 +48,13 @@ def test_the_scale_follows_and_its_bound_lies_below_it_mostly() -> None:
     assert (again.value, again.least, again.samples) == (scale.value, scale.least, scale.samples)
 
 
+def test_large_gradients_of_the_first_steps_do_not_rule_for_long() -> None:
+    scale = NoiseScale()
+    for size in [30.0] * 4 + [1.0] * 60:
+        scale.add(NoiseSample(parts_square=1.5 * size if size > 1 else 1.125, square=size, parts=2, amount=8))
+    assert scale.value == pytest.approx(8 * 0.125 / (1 - 0.125), rel=0.3)
+
+
 def test_where_no_mean_can_be_told_the_scale_has_no_end() -> None:
     scale = NoiseScale()
     assert (scale.value, scale.least) == (None, 0.0)
