@@ -5,7 +5,7 @@
 The 88 peaks are of segmentation networks (``scripts/bench/data/README.md``). FCN, PSPNet, DeepLabV3, DeepLabV3+ and
 UPerNet on ResNet are written in ``published_networks.py`` and traced here, as torch 1.x trained them, whose cuBLAS took
 its workspaces elsewhere; of the others (UNet, Semantic FPN, half precision) the file's own prediction is taken. What is
-predicted is the peak of the trace in the allocator's blocks, which counts the room that convolutions work in where
+predicted is the peak of the trace in bytes asked for, which counts the room that convolutions work in where
 cuDNN's benchmark mode is on (it was), and DDP's buckets. Quantiles are of ``BENCHMARKED``, what a run in that mode
 believes before its first step.
 
@@ -97,8 +97,7 @@ def traced_bytes(row: Mapping[str, str]) -> tuple[int, int] | None:
 
         held, buckets = [network, optimizer, images, labels], int(row["ddp_bucket_bytes"])
         predicted, tensors = (trace(step, held=held, libraries=Libraries(0, benchmark=on)) for on in (True, False))
-    blocks_bytes = predicted.needed_bytes(expandable=False).allocated_bytes
-    return blocks_bytes + buckets, tensors.peak_bytes + buckets
+    return predicted.peak_bytes + buckets, tensors.peak_bytes + buckets
 
 
 def peaks(words: Sequence[str] = ()) -> list[Peak]:

@@ -27,7 +27,8 @@ MOST_IN_VAIN = 100
 SHARE = 0.02
 """Share of all time that sampling may take; what it takes is measured."""
 
-SELDOM, OFTEN = 256, 8
+SELDOM = 256
+"""Most steps from one sampled step to the next, however much one costs."""
 
 
 @dataclass

@@ -6,7 +6,7 @@ from typing import Any
 
 from trainauto.core.plan import BatchShape, Plan
 from trainauto.memory.cost.cost_model import UPPER, CostModel
-from trainauto.memory.cost.ratio_prior import ON_CARD, Kernels, RatioPrior, reserved_belief
+from trainauto.memory.cost.ratio_prior import OF_REQUESTED, ON_CARD, Kernels, RatioPrior, reserved_belief
 from trainauto.memory.cost.traced_fit import fit_prior
 from trainauto.memory.cuda_allocator.allocator import CachingAllocator, SimulatedOutOfMemoryError, replay
 from trainauto.memory.cuda_allocator.segments import Segments
@@ -95,7 +95,8 @@ def memory_of(plan: Plan, trace: Trace, kernels: Kernels, available_bytes: int, 
         )
         for kind, found in needed.items()
     }
-    return PlanMemory(plan, available_bytes, likely(needed[planned].allocated_bytes, ON_CARD[kernels]), reserved, trace)
+    peak_bytes = trace.peak_bytes if kernels in OF_REQUESTED else needed[planned].allocated_bytes
+    return PlanMemory(plan, available_bytes, likely(peak_bytes, ON_CARD[kernels]), reserved, trace)
 
 
 def likely(predicted_bytes: int, belief: RatioPrior) -> Likely:

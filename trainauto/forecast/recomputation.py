@@ -21,7 +21,7 @@ from trainauto.forecast.plan_memory import Likely, likely
 from trainauto.forecast.trace_process import ONE_BY_ONE, TraceProcess
 from trainauto.memory.cost.cost_model import UPPER, CostModel
 from trainauto.memory.cost.memory_forecast import MemoryForecast, PlanBytes, lacks_room
-from trainauto.memory.cost.ratio_prior import ON_CARD, reserved_belief
+from trainauto.memory.cost.ratio_prior import OF_REQUESTED, ON_CARD, reserved_belief
 from trainauto.memory.cuda_allocator.segments import Segments
 from trainauto.memory.tracing.holders import ModuleWork
 from trainauto.memory.tracing.trace import TraceError
@@ -63,7 +63,7 @@ class Bounds:
 
 
 def step_bounds(automations: Iterable[Automation], device_type: str, limit_bytes: int | None) -> Bounds | None:
-    """Return what a step of a run may take; ``None`` where nobody says.
+    """Return what a step of a run may take; ``None`` without a memory limit.
 
     Args:
         automations: of the run: a controller among them has a target.
@@ -172,7 +172,7 @@ def recomputed_blocks(
     Args:
         loaded: its options, which say ``auto``.
         plan: of the option file.
-        bounds: what a step may take; ``None`` where nobody says.
+        bounds: what a step may take; ``None`` without a memory limit.
         segments: of the allocator; ``None`` without a card.
         world_size: how many processes train it together.
         worker: a process that traces, started before.
@@ -256,7 +256,8 @@ def plan_recomputations(
     rows = []
     for count in dict.fromkeys(round(share * len(ordered)) for share in SHARES):
         taken = tracer.trace(plan, [recomputing(ordered[:count])])
-        allocated = likely(taken.allocated_bytes or taken.peak_bytes, ON_CARD[taken.kernels])
+        blocks = None if taken.kernels in OF_REQUESTED else taken.allocated_bytes
+        allocated = likely(blocks or taken.peak_bytes, ON_CARD[taken.kernels])
         reserved = likely(taken.reserved_bytes or taken.peak_bytes, reserved_belief(taken.kernels))
         fits = {
             card: True if reserved.most_bytes <= most else None if reserved.expected_bytes <= most else False

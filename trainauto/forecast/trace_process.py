@@ -45,8 +45,8 @@ class TraceProcess:
             tensors as there. ``None`` for a run that trains on the CPU itself.
         world_size: how many processes train the run together.
         timeout_s: bound of one trace.
-        worker: a process started for a card, or for none, as this one, which whoever started it ends; without one, it
-            is started and ended here.
+        worker: a process started for a card, or for none, as this one; its caller ends it. Without one, a process is
+            started and ended here.
         known: what it cannot know by the option file alone, as plain values.
     """
 

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from trainauto.core.plan import Axis, Plan, count_axis, plan_of, size_axis
 from trainauto.core.units import MIB
 from trainauto.core.words import counted
-from trainauto.memory.cost.ratio_prior import ON_CARD, PROCESS, Kernels, RatioPrior, reserved_belief
+from trainauto.memory.cost.ratio_prior import OF_REQUESTED, ON_CARD, PROCESS, Kernels, RatioPrior, reserved_belief
 from trainauto.memory.cost.traced_fit import SIDE, Prior, Size, allocator_prior, fit_prior
 from trainauto.memory.cuda_allocator.segments import Segments
 from trainauto.memory.tracing.libraries import Hardware
@@ -225,7 +225,8 @@ class MemoryForecast:
         so is the doubt: such a network took 8 % more than live bytes and copies, and 10 MiB.
         """
         if device_type != "cpu":
-            return self.allocated or self.live, ON_CARD[self.kernels]
+            blocks = None if self.kernels in OF_REQUESTED else self.allocated
+            return blocks or self.live, ON_CARD[self.kernels]
         copied = max(1.0, self.share_with_copies() / PROCESS.median_ratio)
         return self.live, replace(
             PROCESS,
