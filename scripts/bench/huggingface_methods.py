@@ -156,7 +156,7 @@ def dynabatch(bench: Bench, size: int) -> None:
     train(make_dynabatch_trainer(held(bench)), bench, given, **options)
 
 
-def ours(bench: Bench, **unit: int) -> None:
+def ours(bench: Bench, **unit: Any) -> None:
     """Our Trainer; it holds the budget itself."""
 
     class Noted(MemoryAwareTrainer):  # type: ignore[misc]
@@ -185,6 +185,12 @@ def ours(bench: Bench, **unit: int) -> None:
         model=bench.model, args=given, train_dataset=bench.data, data_collator=padded, callbacks=[Watched()]
     )
     trainer.train()
+
+
+def by_tokens(bench: Bench, objective: str) -> None:
+    """Our Trainer in padded tokens, from as many as the first batch has in the median."""
+    unit = {"tokens_per_batch": FIRST_BATCH * MEDIAN, "max_tokens_per_batch": LARGEST_BATCH * LONGEST}
+    ours(bench, **unit, memory_settings={"objective": objective})
 
 
 def search(bench: Bench) -> None:
@@ -221,9 +227,9 @@ METHODS: dict[str, Callable[..., None]] = {
     "auto_find": auto_find,
     "dynabatch": dynabatch,
     "samples": lambda bench: ours(bench, max_batch_size=LARGEST_BATCH),
-    "tokens": lambda bench: ours(
-        bench, tokens_per_batch=FIRST_BATCH * MEDIAN, max_tokens_per_batch=LARGEST_BATCH * LONGEST
-    ),
+    "tokens": lambda bench: by_tokens(bench, "memory"),
+    "throughput": lambda bench: by_tokens(bench, "throughput"),
+    "goodput": lambda bench: by_tokens(bench, "goodput"),
 }
 
 

@@ -2,10 +2,11 @@
 
     python scripts/simulated_card.py run -- python scripts/bench/simulated_control.py
 
-Three parts; each row is a process of its own, and rows that are there are kept:
+Four parts; each row is a process of its own, and rows that are there are kept:
 
 a. Worlds: six networks, fp32 and bf16, native and expandable segments, each on a card of a size drawn between 4
    and 16 GiB. ``train.py`` trains 120 steps; the controller starts from batch 2 and crops of 32 px.
+   The same by ``objective: throughput`` and ``goodput``, with noise drawn by ``simulated_noise.py``.
 b. A neighbour: another process takes 30 % of the card at step 300 and gives it back 500 steps later.
 c. Fragmentation: 5,000 steps of one model whose plan changes every ten steps among those predicted to fit the target.
 
@@ -63,9 +64,10 @@ def card_bytes(*key: str) -> int:
     return int(2 ** random.Random(" ".join(key)).uniform(32, 34)) // MIB * MIB
 
 
-def options_of(network: str, number_format: str, folder: Path, steps: int) -> dict[str, Any]:
+def options_of(network: str, number_format: str, folder: Path, steps: int, objective: str = "memory") -> dict[str, Any]:
     """Return the option file of a run."""
     controller = {
+        "objective": objective,
         "adjustment_frequency": PERIOD,
         "target_vram_usage": TARGET,
         "min_batch_size": 1,
@@ -79,6 +81,7 @@ def options_of(network: str, number_format: str, folder: Path, steps: int) -> di
         "name": "world",
         "scale": 4,
         "manual_seed": 1,
+        "plugins": ["simulated_noise"] if objective == "goodput" else [],
         "use_amp": number_format == "bf16",
         "datasets": {
             "train": {
@@ -109,7 +112,22 @@ def options_of(network: str, number_format: str, folder: Path, steps: int) -> di
 
 def world(network: str, number_format: str, segments: str) -> dict[str, Any]:
     """Train on a card of its own size; return what the log says."""
-    return trained(network, number_format, segments, card_bytes("world", network, number_format, segments), 120)
+    return _world(network, number_format, segments, "memory")
+
+
+def fastest(network: str, number_format: str, segments: str) -> dict[str, Any]:
+    """The same by ``objective: throughput``."""
+    return _world(network, number_format, segments, "throughput")
+
+
+def most_learned(network: str, number_format: str, segments: str) -> dict[str, Any]:
+    """The same by ``objective: goodput``."""
+    return _world(network, number_format, segments, "goodput")
+
+
+def _world(network: str, number_format: str, segments: str, objective: str) -> dict[str, Any]:
+    size = card_bytes("world", network, number_format, segments)
+    return trained(network, number_format, segments, size, 120, objective=objective)
 
 
 def beside(network: str, number_format: str, segments: str) -> dict[str, Any]:
@@ -120,19 +138,26 @@ def beside(network: str, number_format: str, segments: str) -> dict[str, Any]:
 
 
 def trained(
-    network: str, number_format: str, segments: str, size: int, steps: int, neighbour: int = 0
+    network: str,
+    number_format: str,
+    segments: str,
+    size: int,
+    steps: int,
+    neighbour: int = 0,
+    objective: str = "memory",
 ) -> dict[str, Any]:
     """Run ``train.py`` on a card of so many bytes; return the figures of its log."""
     with tempfile.TemporaryDirectory() as name, tempfile.NamedTemporaryFile(prefix="holders-") as table:
         folder = Path(name) / "runs"
         folder.mkdir()
         options = folder / "options.yml"
-        options.write_text(json.dumps(options_of(network, number_format, folder, steps)))  # JSON is YAML
+        options.write_text(json.dumps(options_of(network, number_format, folder, steps, objective)))  # JSON is YAML
         environment = {
             **with_segments(segments),
             "SIMULATED_CARD_BYTES": str(size),
             "SIMULATED_CARD_TABLE": table.name,
             "SIMULATED_CARD_NAME": "card (simulated)",
+            "PYTHONPATH": str(Path(__file__).parent),  # of plugins
         }
         with (folder / "output.txt").open("w+") as output:
             run = subprocess.Popen(
@@ -270,13 +295,21 @@ def child(network: str, number_format: str, segments: str) -> None:
 
 # --- together
 
-PARTS = {"world": world, "beside": beside, "fragmented": fragmented}
+PARTS = {
+    "world": world,
+    "throughput": fastest,
+    "goodput": most_learned,
+    "beside": beside,
+    "fragmented": fragmented,
+}
+WORLDS_OF = ("world", "throughput", "goodput")
+"""Parts that train in all worlds."""
 
 
 def cases() -> Iterator[tuple[str, str, str, str]]:
     """Yield part, network, format and segments of each row."""
     for part in PARTS:
-        networks, formats = (list(NETWORKS), FORMATS) if part == "world" else (BESIDE, ("fp32",))
+        networks, formats = (list(NETWORKS), FORMATS) if part in WORLDS_OF else (BESIDE, ("fp32",))
         yield from itertools.product([part], networks, formats, SEGMENTS)
 
 
@@ -319,6 +352,14 @@ steps that ran out of memory in the first period, and after it.
 
 | network | format | segments | card | first plan: batch x px, use | settled: batch x px, use | failures |
 |---|---|---|---:|---|---|---|"""
+OBJECTIVES = """## The same worlds by other objectives
+
+From batch 2 and crops of 32 px as above. Kernels of a simulated card take no time, so that a larger batch is always
+faster here, and gradients are not computed: `goodput` gets noise scales drawn around 256 samples. What these rows show
+is whether plans that are tried for their speed and worth stay within memory. {summary}
+
+| objective | network | format | segments | settled: batch x px, use | failures |
+|---|---|---|---|---|---|"""
 BESIDE_HEAD = """## Beside another program
 
 On a card of 6 GiB another process takes 30 % before step 300 and gives it back at step 800. Use is the median of the
@@ -351,6 +392,10 @@ def page_of(rows: Sequence[Mapping[str, Any]], torch_version: str) -> str:
     )
     tables = [
         [WORLDS.format(summary=summary), *map(_world_row, whole["world"])],
+        [
+            OBJECTIVES.format(summary=_of_objectives(whole)),
+            *map(_objective_row, [*whole["throughput"], *whole["goodput"]]),
+        ],
         [BESIDE_HEAD, *map(_beside_row, whole["beside"])],
         [FRAGMENTS, *map(_fragmented_row, whole["fragmented"])],
     ]
@@ -367,6 +412,19 @@ def _world_row(row: Mapping[str, Any]) -> str:
     failures = f"{row['out_of_memory_first_period']}, {row['out_of_memory_after']}"
     head = " | ".join([*row["case"][1:], f"{row['card'] / 2**30:.1f} GiB"])
     return f"| {head} | {first} | {settled} | {failures} |"
+
+
+def _objective_row(row: Mapping[str, Any]) -> str:
+    settled = f"{_plan(row['settled_plan'])}, {row['settled_use']:.1%}"
+    failures = f"{row['out_of_memory_first_period']}, {row['out_of_memory_after']}"
+    return f"| {' | '.join(row['case'])} | {settled} | {failures} |"
+
+
+def _of_objectives(whole: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
+    rows = [*whole["throughput"], *whole["goodput"]]
+    failures = sum(row["out_of_memory_first_period"] + row["out_of_memory_after"] for row in rows)
+    grown = sum(row["settled_plan"] != row["first_plan"] for row in rows)
+    return f"In {len(rows)} runs, {grown} of which changed their plan, memory ran out {failures} times."
 
 
 def _beside_row(row: Mapping[str, Any]) -> str:

@@ -2,9 +2,9 @@
 
     python scripts/bench/time_to_quality.py [--seeds 3] [--only TASK] [--small] [--no-run] [--write docs/benchmarks]
 
-Tasks: the quick start (12 s and 60 s of training), and ``options/text/tiny_gpt.yml`` (60 s) from a quarter of its
-batch. Variants: the option file's plan, larger batches of a grid, and the objectives of the
-controller.
+Tasks: the quick start (12 s and 60 s of training), ``options/text/tiny_gpt.yml`` (60 s) from a quarter of its batch,
+and a classifier of digits in a loop of its own (``digits_run.py``, 5 s) from a batch that is too small. Variants: the
+option file's plan, larger batches of a grid, and the objectives of the controller.
 
 Machines are shared, and a run that is slowed by a neighbour would seem to train worse. So steps are timed first, alone
 and in turns: short runs of the file's batch and of the grid, three rounds, the fastest of each; a constant and a slope
@@ -52,7 +52,7 @@ class Task:
 
     Attributes:
         name: of it.
-        option_file: of it.
+        option_file: of it, or a script that is given its options as JSON.
         seconds: of training.
         batch: of the option file, or another one to begin with, in samples or tokens.
         grid: larger batches, fixed.
@@ -73,6 +73,11 @@ class Task:
     budget: str
 
     @property
+    def is_script(self) -> bool:
+        """Whether it is a loop of its own."""
+        return self.option_file.suffix == ".py"
+
+    @property
     def is_text(self) -> bool:
         """Whether batches are counted in tokens."""
         return self.option_file.parent.name == "text"
@@ -84,6 +89,8 @@ TASKS = (
     Task("quick start, 60 s", QUICKSTART, 60, 4, (8, 16, 32), "psnr_y", True, 10000, "96MiB"),
     Task("tiny_gpt from 512 tokens, 60 s", GPT, 60, 512, (1024, 2048), "loss", False, 2500, "512MiB"),
 )
+DIGITS = ROOT / "scripts" / "bench" / "digits_run.py"
+TASKS += (Task("digits from batch 4, 5 s", DIGITS, 5, 4, (16, 64, 256), "loss", False, 20000, "96MiB"),)
 SMALL = Task("quick start, 2 s", QUICKSTART, 2, 4, (), "psnr_y", True, 400, "96MiB")
 
 
@@ -97,7 +104,12 @@ class Cell:
 
 
 def options_of(task: Task, variant: str, seed: int, samples: int, cache: Path, device: str) -> Record:
-    """Return the option file of a run."""
+    """Return the options of a run."""
+    batch = int(variant.split()[-1]) if variant.startswith("batch") else task.batch
+    if task.is_script:
+        objective = variant if variant in OBJECTIVES else None
+        own = {"batch": batch, "objective": objective, "samples": samples, "seed": seed}
+        return own | {"budget": task.budget, "device": device}
     options: Record = yaml.safe_load(task.option_file.read_text())
     train, controller = options["train"], options["training_automations"][CONTROLLER]
     warmup = train.pop("warmup_steps", 0) / train["total_iter"] if "total_iter" in train else train["warmup_ratio"]
@@ -110,7 +122,6 @@ def options_of(task: Task, variant: str, seed: int, samples: int, cache: Path, d
     options["logger"] = {"print_freq": 50, "save_checkpoint_freq": 10**6, "use_tb_logger": False}
     # One budget for all, in which the whole grid fits: enforcing it takes time, and more where it is tight.
     options["memory"] = {"calibration": False, **({"cpu_budget": task.budget} if device == "cpu" else {})}
-    batch = int(variant.split()[-1]) if variant.startswith("batch") else task.batch
     if task.is_text:
         train["tokens_per_batch"] = batch
         controller.pop("max_tokens", None)
@@ -136,10 +147,11 @@ def trained(
     """
     folder.mkdir(parents=True)
     options = options_of(task, cell.variant, cell.seed, samples, cache, device)
-    (folder / "run.yml").write_text(yaml.safe_dump(options, sort_keys=False))
+    (folder / "run.yml").write_text(json.dumps(options))  # JSON is YAML
+    program = [task.option_file] if task.is_script else [ROOT / "train.py", "-opt"]
     with (folder / "output.txt").open("w") as output:
         code = subprocess.run(
-            [sys.executable, str(ROOT / "train.py"), "-opt", "run.yml"],
+            [sys.executable, *map(str, program), "run.yml"],
             cwd=folder,
             env=child_environment(),
             stdout=output,
@@ -149,8 +161,12 @@ def trained(
         ).returncode
     if code:
         raise RuntimeError(f"exit code {code}: " + " ".join((folder / "output.txt").read_text().splitlines()[-3:]))
-    run = folder / "experiments" / "run" / "current"
-    steps, (validation, *_) = lines(run / "training_log.jsonl"), reversed(lines(run / "validation.jsonl"))
+    run = folder / "experiments" / ("current" if task.is_script else "run/current")
+    steps = lines(run / "training_log.jsonl")
+    if task.is_script:
+        validation = {"metrics": json.loads((folder / "output.txt").read_text().splitlines()[-1])}
+    else:
+        validation = lines(run / "validation.jsonl")[-1]
     noted = [step for step in steps if step.get("noise")]
     return {
         **asdict(cell),
@@ -264,7 +280,7 @@ def page(results: Sequence[Record], tasks: Sequence[Task], facts: Record) -> str
 
 def _table(results: Sequence[Record], task: Task) -> list[str]:
     unit = "tokens" if task.is_text else "samples"
-    gain = "" if task.is_text else " (dB above bicubic)"
+    gain = "" if task.metric == "loss" else " (dB above bicubic)"
     rows = [f"| variant | runs | seconds | steps | last plan | {unit} | peak use | {task.metric}{gain} |"]
     rows.append("|---|---:|---:|---:|---|---:|---:|---:|")
     for variant in dict.fromkeys(one["variant"] for one in results):
@@ -296,12 +312,14 @@ def _verdict(results: Sequence[Record], task: Task) -> list[str]:
 
 def _score(one: Record) -> float:
     """Return what the last validation gave; of images above bicubic."""
-    return float(one["score"] - (one["baseline"] or 0.0)) if "gpt" not in one["task"] else float(one["score"])
+    return float(one["score"] - (one["baseline"] or 0.0))
 
 
 def _plan(plan: Record) -> str:
     if "tokens" in plan:
         return f"{plan['tokens']} tokens"
+    if "lq_size" not in plan:
+        return f"batch {plan['batch_size']}"
     return f"batch {plan['batch_size']} x {plan['lq_size']} px"
 
 

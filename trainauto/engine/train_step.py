@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Iterator, Mapping
+from contextlib import nullcontext
 
 from trainauto.core.batch import Batch
 from trainauto.core.errors import InputError, Saving, have_saved
@@ -15,7 +16,7 @@ from trainauto.engine.reduce import reduce_failure, reduce_step
 from trainauto.engine.step import StepSettings
 from trainauto.engine.step_outcome import DoesNotFit, Stepped
 from trainauto.engine.training import Training
-from trainauto.memory.monitor.release import release_memory, trim_heap
+from trainauto.memory.monitor.release import YOUNG_GARBAGE, heap_trimmed_after, release_memory
 
 logger = logging.getLogger(__name__)
 
@@ -26,16 +27,16 @@ def next_batch(run: Training, batches: Iterator[Batch]) -> Batch:
     Raises:
         InputError: an unreadable file.
     """
+    # On the CPU, what samples leave in the heap would be counted as the step's.
+    leaves_some = run.budget_bytes is not None and run.loader.loads_here and run.model.device.type == "cpu"
     try:
-        with without_memory_limit():
+        with without_memory_limit(), heap_trimmed_after() if leaves_some else nullcontext():
             batch = next(batches)
     except InputError as error:
         if not run.ranks.reduces_in_backward:  # there nobody waits where a word would be heard
             run.ranks.sum_gradients(parameters_of(run.model.objectives_at(run.progress.steps + 1)[0]), ABORT)
             have_saved(error, Saving.TOGETHER)
         raise
-    if run.budget_bytes is not None and run.loader.loads_here and run.model.device.type == "cpu":
-        trim_heap()  # what samples left there would be counted as the step's
     return batch
 
 
@@ -43,7 +44,7 @@ def begin_step(run: Training, batch: Batch) -> StepSettings:
     """Make room for another plan, set the learning rates; return how the step is to run."""
     run.journal.follow(run.script.begin_step())
     if run.trained_plan != batch.plan:
-        release_memory(run.model.device)  # blocks cached for the old sizes would be in the way of the new ones
+        release_memory(run.model.device, YOUNG_GARBAGE)  # blocks of the old sizes would be in the way of the new ones
         run.meter.cap_at_available()
     rate_factor = run.controls.rate_factor * run.batch_scaling.rate_factor(batch.step_samples)
     run.schedule.set_rates(run.model.optimizers.values(), run.progress, rate_factor)

@@ -40,13 +40,40 @@ _room_bytes = 0
 
 
 class _MallocInfo(ctypes.Structure):
-    """glibc's ``struct mallinfo2`` (malloc.h): ten sizes, the ninth is what is free in the heap."""
+    """glibc's ``struct mallinfo2`` (malloc.h): ten sizes, of mapped blocks, of those in use, of what is free."""
 
     _fields_ = (
-        ("first_eight", ctypes.c_size_t * 8),
+        ("first_four", ctypes.c_size_t * 4),
+        ("mapped_bytes", ctypes.c_size_t),
+        ("next_two", ctypes.c_size_t * 2),
+        ("used_bytes", ctypes.c_size_t),
         ("free_bytes", ctypes.c_size_t),
         ("top_bytes", ctypes.c_size_t),
     )
+
+
+def _malloc_info() -> _MallocInfo:
+    """Return what malloc holds.
+
+    Raises:
+        AttributeError: this is not glibc, or one before 2.33.
+    """
+    mallinfo2 = ctypes.CDLL(None).mallinfo2
+    mallinfo2.restype = _MallocInfo
+    info: _MallocInfo = mallinfo2()
+    return info
+
+
+def unused_heap_bytes() -> int:
+    """Return how much private memory malloc does not have in use, up to a constant of the process; 0 off Linux.
+
+    What has been freed in a heap and not been given back to the system raises it.
+    """
+    try:
+        info = _malloc_info()
+        return status_bytes("RssAnon")["RssAnon"] - int(info.mapped_bytes) - int(info.used_bytes)
+    except (OSError, AttributeError):
+        return 0
 
 
 def calm_allocator() -> None:
@@ -73,8 +100,7 @@ def keep_heap_room() -> None:
         return
     with suppress(OSError, AttributeError):
         libc = ctypes.CDLL(None)
-        libc.mallinfo2.restype = _MallocInfo
-        if libc.mallinfo2().free_bytes >= _room_bytes:
+        if _malloc_info().free_bytes >= _room_bytes:
             return
         libc.malloc.restype, libc.malloc.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
         libc.free.restype, libc.free.argtypes = None, [ctypes.c_void_p]
