@@ -8,6 +8,7 @@ from devtools import Tab
 def control_faults(tab: Tab) -> Iterator[str]:
     """Try each kind of control that the page has once."""
     for selector, use in (
+        (".plot canvas", label_faults),
         (".plot canvas", chart_faults),
         ("button.series", lambda tab: pressed_faults(tab, "button.series", "a button of a series")),
         (".filters:not([hidden]) .filter", lambda tab: pressed_faults(tab, ".filter", "a filter of events")),
@@ -18,6 +19,31 @@ def control_faults(tab: Tab) -> Iterator[str]:
         if tab.value(f"document.querySelector({selector!r}) !== null"):
             yield from use(tab)
     yield from tab_key_faults(tab)
+
+
+def label_faults(tab: Tab) -> Iterator[str]:
+    """Read the labels of all axes, and some of small values: none but 0 may read 0, no two the same."""
+    yield from tab.value(MISREAD_LABELS)
+    for script, wanted in SMALL_LABELS.items():
+        if (found := tab.value(f"String({script})")) != wanted:
+            yield f"{script} is {found}, not {wanted}"
+
+
+MISREAD_LABELS = """[...view.charts].filter(({plot}) => plot).flatMap(({block, plot}) => {
+  const {_splits: ticks, _values: texts} = plot.axes[1];
+  const labelled = texts.filter(Boolean);
+  const hidden = ticks.filter((tick, at) => tick && texts[at] && !/[1-9]/.test(texts[at]));
+  return [...hidden.map((tick) => `the axis of '${block.title}' reads 0 at ${tick}`),
+    ...(new Set(labelled).size < labelled.length ? [`labels of '${block.title}' are the same: ${labelled}`] : [])];
+})"""
+SMALL_LABELS = {
+    "axisLabels([0, 2e-5, 4e-5, 6e-5], 'number')": "0,2e-5,4e-5,6e-5",
+    "axisLabels([0, 5e-4, 1e-3, 1.5e-3], 'number')": "0,5e-4,1e-3,1.5e-3",
+    "axisLabels([1e-3, 1.00000002e-3], 'number')": "1e-3,1.00000002e-3",
+    "axisLabels([0.01, 0.0125, 0.015], 'number')": "0.0100,0.0125,0.0150",
+    "logTicks(6e-5 / 1.15, 3.45e-3).map((tick) => formatValue(tick, 'number'))": "6e-5,1e-4,3e-4,0.001,0.003",
+    "logTicks(2e-4 / 1.15, 2e-4 * 1.15).map((tick) => formatValue(tick, 'number'))": "1.8e-4,2e-4,2.2e-4",
+}
 
 
 def chart_faults(tab: Tab) -> Iterator[str]:

@@ -20,7 +20,7 @@ from trainauto.core.json_text import to_json
 from trainauto.core.records import ValidationRecord
 from trainauto.core.words import counted
 from trainauto.options.load import LoadedOptions, LoadedTest
-from trainauto.reporting.formatting import WIDTH, duration, left_out, table
+from trainauto.reporting.formatting import WIDTH, duration, left_out, metric_text, table
 from trainauto.reporting.step_stats import gain_over_baseline
 from trainauto.tasks.sr.inference.evaluate import (
     always_validating,
@@ -216,8 +216,8 @@ def _cells(record: ValidationRecord, names: Sequence[str]) -> list[str]:
     cells = []
     for name in names:
         gain = gain_over_baseline(record, name)
-        beside = ["-", "-"] if gain is None else [f"{record.baseline[name]:.4f}", f"{gain:+.4f}"]
-        cells += [f"{record.metrics[name]:.4f}", *beside]
+        beside = ["-", "-"] if gain is None else [metric_text(record.baseline[name]), metric_text(gain, "+")]
+        cells += [metric_text(record.metrics[name]), *beside]
     return cells
 
 

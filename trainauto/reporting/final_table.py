@@ -7,7 +7,7 @@ from trainauto.core.errors import InputError
 from trainauto.core.record_json import validation_to_dict
 from trainauto.core.records import StepRecord, ValidationRecord
 from trainauto.core.units import size_text
-from trainauto.reporting.formatting import plan_words, table, wrapped
+from trainauto.reporting.formatting import metric_text, plan_words, table, wrapped
 from trainauto.reporting.plan_peaks import PlanPeaks
 from trainauto.reporting.runs.course import starts_of
 from trainauto.reporting.runs.validation_totals import Metric, ValidationTotals, add_logged
@@ -46,10 +46,10 @@ class FinalMetrics:
         rows = [["metric", "last", "best", "after step", *baseline]]
         several = len({metric.dataset for metric in metrics}) > 1
         for metric in metrics:
-            best = ["-", "-"] if metric.best is None else [f"{metric.best.value:.4f}", str(metric.best.step)]
+            best = ["-", "-"] if metric.best is None else [metric_text(metric.best.value), str(metric.best.step)]
             label = f"{metric.dataset} {metric.name}" if several else metric.name
             beside = _beside(metric) if baseline else []
-            rows.append([label, f"{metric.last.value:.4f}", *best, *beside])
+            rows.append([label, metric_text(metric.last.value), *best, *beside])
         return [*wrapped("validated: the last value of each metric, and the best", width), *table(rows)]
 
 
@@ -57,7 +57,7 @@ def _beside(metric: Metric) -> list[str]:
     """Return what costs nothing, and by how much the last value is better."""
     value, baseline = metric.last.value, metric.last.baseline
     better_by = gain(value, baseline, metric.better_is_higher)
-    return ["-", "-"] if baseline is None or better_by is None else [f"{baseline:.4f}", f"{better_by:+.4f}"]
+    return ["-", "-"] if baseline is None or better_by is None else [metric_text(baseline), metric_text(better_by, "+")]
 
 
 def memory_facts(last: StepRecord, peaks: PlanPeaks) -> Iterator[tuple[str, str]]:

@@ -137,6 +137,17 @@ def _in_seven(value: float) -> str:
     return f"{value:.4f}"[:6] if is_plain else f"{value:.1e}"
 
 
+def metric_text(value: float, sign: str = "") -> str:
+    """Return what was validated, with four decimals; with four digits where those would hide it: 6e-05.
+
+    Args:
+        value: of a metric, or the gain in it.
+        sign: ``+`` writes the sign of positive values, too.
+    """
+    is_plain = value == 0 or 0.001 <= abs(value) < 10_000
+    return f"{value:{sign}.4f}" if is_plain else f"{value:{sign}.4g}"
+
+
 def decision_lines(step: int, decision: Decision, width: int) -> list[str]:
     """Return what was decided, and why."""
     match decision:
@@ -193,9 +204,9 @@ def validation_lines(record: ValidationRecord, width: int) -> list[str]:
     rows = [["metric", "value", record.baseline_name, "gain"] if record.baseline else ["metric", "value"]]
     for metric, value in record.metrics.items():
         gain = gain_over_baseline(record, metric)
-        row = [metric, f"{value:.4f}"]
+        row = [metric, metric_text(value)]
         if record.baseline:
-            row += ["-", "-"] if gain is None else [f"{record.baseline[metric]:.4f}", f"{gain:+.4f}"]
+            row += ["-", "-"] if gain is None else [metric_text(record.baseline[metric]), metric_text(gain, "+")]
         rows.append(row)
     return [*wrapped(head, width), *table(rows), *(line for text in left_out(record) for line in wrapped(text, width))]
 

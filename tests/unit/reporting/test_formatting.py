@@ -2,7 +2,7 @@ import pytest
 
 from tests.unit.reporting.builders import a_progress, a_step, a_summary
 from trainauto.core.plan import Plan
-from trainauto.reporting.formatting import duration, in_thousands, plan_text, standing_line
+from trainauto.reporting.formatting import duration, in_thousands, metric_text, plan_text, standing_line
 from trainauto.reporting.step_stats import StepWindow
 
 
@@ -20,6 +20,12 @@ from trainauto.reporting.step_stats import StepWindow
 )
 def test_durations(seconds: float, text: str) -> None:
     assert duration(seconds) == text
+
+
+def test_small_values_do_not_read_zero() -> None:
+    texts = [metric_text(value) for value in (28.5, 0.00006, -0.0004, 0.001, 0.0, 123_456.0)]
+    assert texts == ["28.5000", "6e-05", "-0.0004", "0.0010", "0.0000", "1.235e+05"]
+    assert [metric_text(value, "+") for value in (0.5, -0.5, 0.00006)] == ["+0.5000", "-0.5000", "+6e-05"]
 
 
 def test_counts_and_plans() -> None:

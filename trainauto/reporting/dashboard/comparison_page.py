@@ -12,7 +12,7 @@ from trainauto.reporting.dashboard import run_history as names
 from trainauto.reporting.dashboard.blocks import LONGEST_TEXT, Block, chart, line, pairs, points, section, table, tile
 from trainauto.reporting.dashboard.bounded_curves import Curves
 from trainauto.reporting.dashboard.run_history import RunHistory
-from trainauto.reporting.formatting import MARK
+from trainauto.reporting.formatting import MARK, metric_text
 from trainauto.reporting.runs.comparison import Comparison
 from trainauto.reporting.runs.comparison_layout import Row
 from trainauto.reporting.runs.comparison_text import course_rows, metric_rows, names_in, option_text
@@ -58,7 +58,7 @@ def _tiles(comparison: Comparison, called: Sequence[str]) -> Iterator[Block]:
         won = ", ".join(called[number] for number in metric.best_best)
         if won:
             best = next(value for number, value in enumerate(metric.best) if number in metric.best_best)
-            note = f"{metric.dataset} {metric.name}: {best.value:.4f}" if best is not None else ""
+            note = f"{metric.dataset} {metric.name}: {metric_text(best.value)}" if best is not None else ""
             yield tile("best", won, note, "good")
     yield tile("options that differ", str(len(comparison.options)))
 
@@ -158,7 +158,7 @@ def _learning(course: _Course) -> list[Block]:
     blocks = chart("loss", "Loss", course.of_all(names.LOSS), axis="auto")
     for number, (dataset, metric) in enumerate(list(_metrics(course.histories))[:_MOST_METRICS]):
         blocks += chart(f"metric-{number}", f"Validation: {dataset} {metric}", course.metric(dataset, metric))
-    return blocks + chart("rate", "Learning rate", course.rates(), from_zero=True)
+    return blocks + chart("rate", "Learning rate", course.rates(), axis="log", from_zero=True)
 
 
 def _machine(course: _Course) -> list[Block]:

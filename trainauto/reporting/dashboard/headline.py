@@ -6,7 +6,7 @@ from trainauto.core.units import size_text
 from trainauto.core.words import counted, visible
 from trainauto.reporting.dashboard.blocks import Block, tile
 from trainauto.reporting.dashboard.run_history import FAILURES, About, RunHistory
-from trainauto.reporting.formatting import duration, plan_text
+from trainauto.reporting.formatting import duration, metric_text, plan_text
 from trainauto.reporting.runs.course import NO_END, RUNNING
 from trainauto.reporting.runs.validation_totals import Metric
 from trainauto.reporting.step_stats import gain
@@ -57,10 +57,10 @@ def _metric(dataset: str, name: str, metric: Metric) -> Block:
     notes = [f"{'best, ' if metric.best else ''}after step {shown.step}", dataset]
     better_by = gain(shown.value, shown.baseline, metric.better_is_higher)
     if better_by is None:
-        return tile(visible(name, 60), f"{shown.value:.4f}", "; ".join(notes))
+        return tile(visible(name, 60), metric_text(shown.value), "; ".join(notes))
     # As on the console: more is better, whichever way the metric points.
     notes.insert(0, f"gain over {metric.baseline_name} {better_by:+.4g}")
-    return tile(visible(name, 60), f"{shown.value:.4f}", "; ".join(notes), "good" if better_by > 0 else "warn")
+    return tile(visible(name, 60), metric_text(shown.value), "; ".join(notes), "good" if better_by > 0 else "warn")
 
 
 def _memory(history: RunHistory, about: About) -> Iterator[Block]:

@@ -12,6 +12,7 @@ from trainauto.core.records import ValidationRecord
 from trainauto.core.run_events import ImageArray, Picture
 from trainauto.core.words import visible
 from trainauto.reporting.dashboard.blocks import LONGEST_TEXT, Block
+from trainauto.reporting.formatting import metric_text
 
 MOST_SETS = 4
 """Validation images that are shown over time: the first ones, as in TensorBoard."""
@@ -144,7 +145,8 @@ class Pictures:
                 shown.baseline = address_of(middle_of(picture.baseline))
             if shown.reference is None and picture.reference is not None:
                 shown.reference = address_of(middle_of(picture.reference))
-            figures = ", ".join(f"{metric} {value:.4f}" for metric, value in scores.get(picture.name, {}).items())
+            measured = scores.get(picture.name, {})
+            figures = ", ".join(f"{metric} {metric_text(value)}" for metric, value in measured.items())
             shown.add(Frame(record.step, middle_of(picture.output), files.get(picture.name, ""), figures))
 
     def blocks(self) -> list[Block]:

@@ -9,7 +9,7 @@ from trainauto.reporting.dashboard.blocks import LONGEST_TEXT, Block, chart, lin
 from trainauto.reporting.dashboard.events import marks_of
 from trainauto.reporting.dashboard.headline import status_of, tiles_of
 from trainauto.reporting.dashboard.run_history import BASELINE, About, RunHistory
-from trainauto.reporting.formatting import prediction_cells
+from trainauto.reporting.formatting import metric_text, prediction_cells
 
 _MOST_METRICS, _MOST_SETS, _MOST_ROWS = 12, 6, 60
 """Charts of metrics, sets in each, and rows of the table of all: of more, the first."""
@@ -81,12 +81,12 @@ def _metrics(history: RunHistory) -> list[Block]:
 def _metric_table(history: RunHistory) -> list[Block]:
     rows = []
     for (dataset, name), metric in list(history.metrics.items())[:_MOST_ROWS]:
-        best = ["-", "-"] if metric.best is None else [f"{metric.best.value:.4f}", str(metric.best.step)]
+        best = ["-", "-"] if metric.best is None else [metric_text(metric.best.value), str(metric.best.step)]
         baseline = (metric.best or metric.last).baseline
-        costless = "-" if baseline is None else f"{baseline:.4f}"
+        costless = "-" if baseline is None else metric_text(baseline)
         left_out = history.left_out.get((dataset, name), 0)
         without = f" (without {counted(left_out, 'image')} of no finite value)" if left_out else ""
-        rows.append([f"{dataset}: {name}{without}", f"{metric.last.value:.4f}", *best, costless])
+        rows.append([f"{dataset}: {name}{without}", metric_text(metric.last.value), *best, costless])
     named = {metric.baseline_name for metric in history.metrics.values() if metric.baseline_name}
     baselines = named.pop() if len(named) == 1 else BASELINE
     more = len(history.metrics) - len(rows)
@@ -100,7 +100,7 @@ def _rates(history: RunHistory) -> list[Block]:
     noise = [line(name.removeprefix(names.NOISE), history.curves, name) for name in _beginning(history, names.NOISE)]
     changed = marks_of(history.events, ("rate", "resume", "rollback"))
     return [
-        *chart("rate", "Learning rate", rates, from_zero=True, marks=changed),
+        *chart("rate", "Learning rate", rates, axis="log", from_zero=True, marks=changed),
         *chart("norm", "Gradient norm", norms, axis="auto", note="before clipping", marks=changed),
         *chart(
             "noise",

@@ -9,7 +9,7 @@ from typing import Any
 from trainauto.core.json_text import to_json
 from trainauto.core.units import size_text
 from trainauto.core.words import counted, visible
-from trainauto.reporting.formatting import MARK, WIDTH, duration, wrapped
+from trainauto.reporting.formatting import MARK, WIDTH, duration, metric_text, wrapped
 from trainauto.reporting.runs.comparison import ComparedMetric, Comparison
 from trainauto.reporting.runs.comparison_layout import Row, longest_name, tables
 from trainauto.reporting.runs.figures import RunFigures
@@ -138,12 +138,7 @@ def metric_rows(metric: ComparedMetric) -> Iterator[Row]:
 
 def _values(values: Sequence[Value | None], won: Sequence[int]) -> Iterator[str]:
     for number, value in enumerate(values):
-        yield NONE if value is None else f"{MARK if number in won else ''}{_metric_text(value.value)}"
-
-
-def _metric_text(value: float) -> str:
-    is_plain = value == 0 or 0.001 <= abs(value) < 10_000
-    return f"{value:.4f}" if is_plain else f"{value:.4g}"
+        yield NONE if value is None else f"{MARK if number in won else ''}{metric_text(value.value)}"
 
 
 def _metric_head(comparison: Comparison) -> Iterator[str]:

@@ -12,6 +12,7 @@ from trainauto.reporting.formatting import (
     IMAGE_SIZE,
     WIDTH,
     decision_lines,
+    metric_text,
     oom_text,
     pairs_lines,
     parts_text,
@@ -80,8 +81,8 @@ def _missing(gaps: Sequence[tuple[int, int]]) -> str:
 
 
 def _metric_text(metric: Metric) -> str:
-    best = f", best {metric.best.value:.4f} after step {metric.best.step}" if metric.best is not None else ""
-    return f"{metric.dataset} {metric.name} {metric.last.value:.4f}{best}"
+    best = f", best {metric_text(metric.best.value)} after step {metric.best.step}" if metric.best is not None else ""
+    return f"{metric.dataset} {metric.name} {metric_text(metric.last.value)}{best}"
 
 
 def _plans(rows: Sequence[PlanPeak]) -> list[str]:

@@ -57,6 +57,7 @@ def test_sections_come_in_the_order_of_the_questions() -> None:
     assert set(series(shown, "loss")) == {"sum", "l1", "gan"}
     assert series(shown, "loss")["sum"]["y"] == [1.5] * 10
     assert series(shown, "rate")["g"]["y"] == [2e-4] * 10
+    assert block(shown, "rate")["axis"] == "log"  # where a rate that decays to 6e-5 is told apart from 0
 
 
 def test_memory_has_all_that_bounds_it() -> None:
@@ -124,6 +125,12 @@ def test_validations_stand_beside_what_costs_nothing() -> None:
     best = next(tile for tile in shown["tiles"] if tile["label"] == "psnr")
     assert (best["value"], best["tone"]) == ("28.5000", "good")
     assert best["note"].startswith("gain over bicubic +0.5")
+
+
+def test_small_metrics_do_not_read_zero() -> None:
+    history = a_history(1)
+    history.validation(validation_to_dict(a_validation(1, metrics={"lpips": 6e-5}, baseline={"lpips": 2e-5})))
+    assert block(page(history), "metrics")["rows"] == [["val: lpips", "6e-05", "6e-05", "1", "2e-05"]]
 
 
 def test_a_run_that_memory_ended_claims_no_recovery() -> None:

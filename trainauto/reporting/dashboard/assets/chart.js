@@ -18,7 +18,7 @@ class Chart {
     this.isStale = false;
     this.title = el("h3");
     this.readout = el("span", { class: "readout" });
-    this.logButton = el("button", { type: "button", class: "small", "aria-pressed": "false", onclick: () => this.toggleLog() }, "Log scale");
+    this.logButton = el("button", { type: "button", class: "small", "aria-pressed": String(this.isLog), onclick: () => this.toggleLog() }, "Log scale");
     this.resetButton = el("button", { type: "button", class: "small reset", onclick: () => zoomTo(null) }, "Whole run");
     this.tip = el("div", { class: "tip", hidden: true });
     this.frame = el("div", { class: "frame" });
@@ -51,7 +51,7 @@ class Chart {
     this.title.replaceChildren(said(block.title));
     this.note.replaceChildren(said(block.note || ""));
     this.note.hidden = !block.note;
-    this.logButton.hidden = block.axis !== "auto" || !this.canBeLog;
+    this.logButton.hidden = block.axis === "linear" || !this.canBeLog;
     const shape = JSON.stringify(this.series.map(({ name, style, colour, dash }) => [name, style, colour, dash]));
     this.isSameShape = shape === this.shape && hasValues(this.series) === Boolean(this.plot);
     if (shape !== this.shape) this.makeLegend();

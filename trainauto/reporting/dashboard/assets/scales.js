@@ -33,7 +33,15 @@ function logTicks(min, max) {
       if (value >= min && value <= max) ticks.push(value);
     }
   }
+  const lowest = oneDigitAbove(min); // what a rate decays to is read off, too
+  if (Math.log((ticks[0] ?? max) / lowest) > Math.log(ratio) / 10) ticks.unshift(lowest);
   return ticks;
+}
+
+/** The least number of one digit that is not below another: 0.00006 for 0.000052. */
+function oneDigitAbove(value) {
+  const power = Math.floor(Math.log10(value));
+  return Number(`${Math.ceil(Number((value / 10 ** power).toPrecision(6)))}e${power}`);
 }
 
 /** Range of the value axis: what the lines and bands in view need, with room above and below. */

@@ -71,16 +71,23 @@ function formatStep(step) {
   return grouped(String(step));
 }
 
-/** Labels of an axis: one suffix and one number of decimals for all of them. Values that get no label are null. */
+/** Labels of an axis: one suffix and one number of decimals for all of them, or exponents where decimals would be many
+ * zeros: 6e-5. Values that get no label are null; none but 0 reads 0, and no two read the same. */
 function axisLabels(values, unit) {
   const shown = values.filter((value) => value !== null);
   const largest = Math.max(...shown.map(Math.abs), 0);
   const [divisor, suffix] = unitOf(largest, unit, 1e4);
-  const apart = shown.length > 1 ? Math.abs(shown[1] - shown[0]) / divisor : 1;
-  if (largest / divisor < 1e-3 && largest > 0) return values.map((value) => formatValue(value, unit));
-  const decimals = Math.min(6, Math.max(0, Math.ceil(-Math.log10(apart) - 1e-9)));
-  const exact = shown.every((value) => isNear(value / divisor, decimals)) ? decimals : decimals + 1;
-  return values.map((value) => (value === null ? "" : value === 0 ? "0" : grouped((value / divisor).toFixed(exact)) + suffix));
+  const apart = Math.min(...shown.slice(1).map((value, index) => Math.abs(value - shown[index]) / divisor)) || 1;
+  const least = Math.max(0, Math.ceil(-Math.log10(shown.length > 1 ? apart : largest / divisor || 1) - 1e-9));
+  const decimals = shown.every((value) => isNear(value / divisor, least)) ? least : least + 1;
+  const isTiny = decimals > 3 && largest / divisor < 0.01;
+  const write = (value) => (isTiny ? withExponent(value, decimals) : grouped(value.toFixed(decimals)));
+  return values.map((value) => (value === null ? "" : value === 0 ? "0" : write(value / divisor) + suffix));
+}
+
+/** A small number to so many decimals, written with its exponent: 0.00125 to five is 1.25e-3. */
+function withExponent(value, decimals) {
+  return trimmed(value.toExponential(Math.max(0, decimals + Math.floor(Math.log10(Math.abs(value)) + 1e-9))));
 }
 
 function isNear(value, decimals) {

@@ -30,7 +30,7 @@ MOST_EPOCH_LINES = 40
 SMOOTHED_FROM_POINTS = 50
 MARKED_TO_POINTS = 40
 LOG_FROM_RATIO = 20
-"""Losses whose largest is more than so many times the smallest are shown on a logarithmic axis."""
+"""Losses and rates whose largest is more than so many times the smallest are shown on a logarithmic axis."""
 
 MOST_LABELLED_RATIO = 500
 """Of logarithmic axes that reach less far, 2 and 5 are labelled as well."""
@@ -167,7 +167,7 @@ def _draw_batch_size(axes: Axes, curves: _Curves) -> None:
 def _draw_one(axes: Axes, curves: _Curves, tag: str, title: str, unit: str, *, smooth: bool = True) -> None:
     values = curves.of(tag)
     _draw_line(axes, curves.x, values, unit, BLUE, smooth=smooth)
-    _finish(axes, title, unit, [values], from_zero=tag == tags.SPEED)
+    _finish(axes, title, unit, [values], may_be_log=tag == tags.RATE, from_zero=tag == tags.SPEED)
 
 
 def _draw_shares(axes: Axes, curves: _Curves) -> None:

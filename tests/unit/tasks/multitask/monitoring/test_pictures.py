@@ -41,6 +41,16 @@ def test_pictures_of_a_run(tmp_path: Path) -> None:
     assert (curves == (214, 39, 40)).all(-1).sum() > 20  # the mark where memory ran out
 
 
+def test_a_rate_that_decays_does_not_read_zero() -> None:
+    rates = [3e-3 * 0.02 ** (number / 29) for number in range(30)]  # down to 6e-5
+    figure = pictures._training_curves(history_of([a_batch(n, learning_rate=rate) for n, rate in enumerate(rates)]))
+    (panel,) = [axes for axes in figure.axes if axes.get_ylabel() == "learning rate (logarithmic)"]
+    low, high = panel.get_ylim()
+    labels = [text.get_text() for text in panel.get_yticklabels() if low <= text.get_position()[1] <= high]
+    assert {"0.0001", "0.001"} <= set(labels)
+    assert not [label for label in labels if float(label) == 0]
+
+
 ODD_NAMES = ["_hidden", "$x^{", "a" * 80, "größer", "多任务", "a b/c\\d", ""]
 
 
