@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from devtools import Browser, BrowserError, Tab
-from page_controls import control_faults
+from page_controls import control_faults, open_viewer
 
 ROOT = Path(__file__).resolve().parent.parent
 AXE = "axe-core@4.14.1"
@@ -69,6 +69,7 @@ class Look:
 
     page: Path
     form: str
+    name: str
     opened_ms: list[float] = field(default_factory=list)
     requests: int = 0
     canvases: int = 0
@@ -125,16 +126,18 @@ def looks_at(browser: Browser, page: Path, axe: str, chosen: argparse.Namespace)
     faults = size_faults(page.read_bytes())
     for width_px, height_px in SIZES:
         for theme in THEMES:
-            look = Look(page, f"{width_px} px, {theme}", faults=faults)
+            name = f"{page.parent.name}_{page.stem}_{width_px}_{theme}"
+            look = Look(page, f"{width_px} px, {theme}", name, faults=faults)
             faults = []
             tab = Tab(browser, width_px, height_px, theme)
             try:
                 examine(tab, look, chosen.repeats)
                 if chosen.screenshots:
-                    photograph(tab, chosen.screenshots / f"{page.parent.name}_{page.stem}_{width_px}_{theme}.png")
+                    photograph(tab, chosen.screenshots / f"{look.name}.png")
                 look.faults += control_faults(tab)
                 tab.value(axe + "; 0")  # last: now a table is open as well
                 look.faults += [f"axe: {fault}" for fault in tab.value(RUN_AXE)]
+                look.faults += enlarged_faults(tab, look, chosen.screenshots)
             except BrowserError as error:
                 look.faults += [str(error).partition("\n")[0], *console_faults(tab)]
             tab.close()
@@ -163,6 +166,18 @@ def examine(tab: Tab, look: Look, repeats: int) -> None:
     ]
     if too_wide := tab.value(TOO_WIDE):
         look.faults.append(f"the page scrolls sideways: {too_wide}; let it wrap or scroll by itself")
+
+
+def enlarged_faults(tab: Tab, look: Look, screenshots: Path | None) -> Iterator[str]:
+    """Look at an enlarged picture, where the page has any."""
+    if not tab.value("document.querySelector('.crop') !== null"):
+        return
+    open_viewer(tab)
+    if screenshots:
+        photograph(tab, screenshots / f"{look.name}_enlarged.png", whole=False)
+    if tab.value("document.querySelector('dialog[open]')?.scrollWidth > innerWidth"):
+        yield "the enlarged view scrolls sideways"
+    yield from (f"axe, enlarged: {fault}" for fault in tab.value(RUN_AXE))
 
 
 def events_of(tab: Tab, method: str) -> list[dict]:
@@ -205,10 +220,10 @@ def size_faults(content: bytes) -> list[str]:
     return faults
 
 
-def photograph(tab: Tab, path: Path) -> None:
-    """Write a picture of the whole page."""
+def photograph(tab: Tab, path: Path, *, whole: bool = True) -> None:
+    """Write a picture of the whole page, or of what the window shows."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    answer = tab.call("Page.captureScreenshot", format="png", captureBeyondViewport=True)
+    answer = tab.call("Page.captureScreenshot", format="png", captureBeyondViewport=whole)
     path.write_bytes(base64.b64decode(answer["data"]))
 
 

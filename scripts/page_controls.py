@@ -14,6 +14,8 @@ def control_faults(tab: Tab) -> Iterator[str]:
         (".filters:not([hidden]) .filter", lambda tab: pressed_faults(tab, ".filter", "a filter of events")),
         ("details.values", table_faults),
         (".picture-set input:enabled", slider_faults),
+        (".crop", crop_faults),
+        (".crop", viewer_faults),
         (".events button", event_faults),
     ):
         if tab.value(f"document.querySelector({selector!r}) !== null"):
@@ -134,6 +136,59 @@ def slider_faults(tab: Tab) -> Iterator[str]:
     tab.press("ArrowLeft")
     if tab.value(place) == before:
         yield "ArrowLeft on a slider of pictures does not show another picture"
+
+
+def crop_faults(tab: Tab) -> Iterator[str]:
+    """Measure all pictures: a pixel of theirs is 1, 2, 3 ... of the page."""
+    for alt in tab.value(BROKEN_PIXELS):
+        yield f"pixels of '{alt[:80]}' are not shown 1, 2, 3 ... times their size"
+
+
+BROKEN_PIXELS = """[...document.querySelectorAll(".crop img, dialog[open] img")].filter((image) => {
+  const {width, height} = image.getBoundingClientRect();
+  const times = [width / image.naturalWidth, height / image.naturalHeight];
+  return !times.every((one) => one > 0.999 && Math.abs(one - Math.round(one)) < 0.001) || times[0] - times[1] > 0.001;
+}).map(({alt}) => alt)"""
+
+
+def viewer_faults(tab: Tab) -> Iterator[str]:
+    """Enlarge a picture, go to another one, move the divider by keys and by the mouse, close by Escape."""
+    open_viewer(tab)
+    if not tab.value(IS_OPEN):
+        yield "Enter on a picture does not enlarge it"
+        return
+    yield from crop_faults(tab)
+    before = tab.value(VIEWED)
+    tab.press("ArrowRight")
+    if tab.value("viewer.rows.length > 1") and tab.value(VIEWED) == before:
+        yield "ArrowRight in the enlarged view does not go to another picture"
+    tab.press("ArrowLeft")
+    if tab.value(VIEWED) != before:
+        yield "ArrowLeft in the enlarged view does not go back"
+    focus(tab, ".divider")
+    for key, share in (("Home", "0%"), ("ArrowRight", "1%"), ("End", "100%")):
+        tab.press(key)
+        if tab.value(DIVIDED) != share or tab.value(VIEWED) != before:
+            yield f"{key} on the divider does not move it to {share}"
+    box = tab.value("document.querySelector('.wipe').getBoundingClientRect().toJSON()")
+    drag(tab, box["right"] - 1, box["left"] + box["width"] * 0.25, box["top"] + 40)
+    if tab.value(DIVIDED) not in ("24%", "25%", "26%"):
+        yield f"the divider dragged to 25 % stands at {tab.value(DIVIDED)}"
+    tab.press("Escape")
+    if tab.value(IS_OPEN) or not tab.value("document.activeElement.matches('.crop')"):
+        yield "Escape does not close the enlarged view and give the focus back to its picture"
+
+
+def open_viewer(tab: Tab) -> None:
+    """Enlarge the first picture by the keyboard."""
+    focus(tab, ".crop")
+    tab.press("Enter")
+    tab.value(SETTLED)
+
+
+IS_OPEN = "document.querySelector('dialog[open]') !== null"
+VIEWED = "document.querySelector('.viewer h2').textContent + viewer.at"
+DIVIDED = "document.querySelector('.wipe').style.getPropertyValue('--at')"
 
 
 def event_faults(tab: Tab) -> Iterator[str]:

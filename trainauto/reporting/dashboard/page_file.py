@@ -17,7 +17,7 @@ from trainauto.core.json_text import to_json
 STYLES = ("uPlot.min.css", "page.css")
 SCRIPTS = (
     "uPlot.iife.min.js",
-    *(f"{name}.js" for name in ("text", "series", "scales", "chart", "plot", "blocks", "pictures", "page")),
+    *(f"{name}.js" for name in ("text", "series", "scales", "chart", "plot", "blocks", "viewer", "pictures", "page")),
 )
 """In the order in which the page needs them."""
 

@@ -279,6 +279,7 @@ def hostile() -> Page:
         ),
         {"type": "events", "id": "events", "title": bad[1], "left_out": 0, "items": items},
         {"type": "pictures", "id": "pictures", "title": bad[5], "sets": sets},
+        compared(list(bad[:4])) | {"note": bad[6], "names": [bad[5], bad[1]]},
         {"type": "pairs", "id": "pairs", "title": bad[2], "folded": True, "rows": [[text, text] for text in bad]},
         table(bad[5], [bad[0], bad[5], "short"], [[text, text, "1"] for text in bad]),
         {"type": "a block of a later version", "id": "later"},
@@ -356,9 +357,21 @@ def comparison() -> Page:
     blocks = [
         chart("Loss", "number", curves, axis="auto"),
         chart("Loss, once more", "number", curves[:2], id="again", axis="log"),
+        compared([name for name in names if name != "automatic"]),
     ]
     page["sections"] = [section("Is it going well?", "", [*blocks, final]), section("With what?", "", [differing])]
     return page
+
+
+def compared(runs: list[str]) -> Block:
+    """Crops of runs side by side, of which the second is blurred less."""
+    rows = []
+    for seed in (5, 9):
+        clear = drawing(seed)
+        outputs = [[name, webp(blurred(clear, 4 / number)), "step 4000"] for number, name in enumerate(runs, 1)]
+        rows.append([["bicubic", webp(blurred(clear, 5)), ""], *outputs, ["reference", webp(clear), ""]])
+    head = {"type": "compared", "id": "compared", "title": "The same crops", "note": "Without automatic."}
+    return head | {"names": [f"val: {number}" for number in range(2)], "rows": rows}
 
 
 def section(title: str, lead: str, blocks: list[Block]) -> Block:

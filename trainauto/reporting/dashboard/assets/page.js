@@ -1,7 +1,7 @@
 "use strict";
 // The page: header, figures, sections of blocks. A served page asks for newer data every second and changes in place.
 
-const BLOCKS = { chart: Chart, table: Table, events: Events, pairs: Pairs, pictures: Pictures, samples: Samples };
+const BLOCKS = { chart: Chart, table: Table, events: Events, pairs: Pairs, pictures: Pictures, samples: PictureRows, compared: PictureRows };
 const TONES = { good: "✓", warn: "!", bad: "✕", neutral: "•" };
 const POLL_MS = 1000;
 
@@ -146,7 +146,9 @@ function showKeys() {
   text.append(
     "In a chart: drag to zoom, double click to see the whole run. With the keyboard: ", key("←"), " ", key("→"), " move the cursor (",
     key("Shift"), " by ten), ", key("Home"), " ", key("End"), " to its ends, ", key("m"), " ", key("M"),
-    " to the next and last event, ", key("+"), " ", key("−"), " zoom, ", key("0"), " shows the whole run.",
+    " to the next and last event, ", key("+"), " ", key("−"), " zoom, ", key("0"), " shows the whole run. ",
+    "In an enlarged picture: ", key("←"), " ", key("→"), " go to other pictures; on its divider they move that, ", key("Home"), " ", key("End"),
+    " show one picture whole; ", key("Esc"), " closes it.",
   );
   document.getElementById("foot").append(text);
 }
