@@ -98,7 +98,7 @@ def tile(label: str, value: str, note: str = "", tone: str = "") -> Block:
     return {"label": label, "value": visible(value, 60), "note": visible(note, 120), "tone": tone}
 
 
-def section(ident: str, title: str, *blocks: Sequence[Block]) -> list[Block]:
-    """Return a section; none without blocks."""
+def section(ident: str, title: str, *blocks: Sequence[Block], lead: str = "") -> list[Block]:
+    """Return a section, which begins with what ``lead`` says of it; none without blocks."""
     held = [block for some in blocks for block in some]
-    return [{"id": ident, "title": title, "blocks": held}] if held else []
+    return [{"id": ident, "title": title, "lead": visible(lead), "blocks": held}] if held else []

@@ -1,6 +1,7 @@
 """The page of several runs: what differs, curves over each other, figures side by side."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import accumulate
 from typing import Any
 
@@ -11,7 +12,9 @@ from trainauto.core.words import counted, visible
 from trainauto.reporting.dashboard import run_history as names
 from trainauto.reporting.dashboard.blocks import LONGEST_TEXT, Block, chart, line, pairs, points, section, table, tile
 from trainauto.reporting.dashboard.bounded_curves import Curves
+from trainauto.reporting.dashboard.in_common import InCommon, left_out_words
 from trainauto.reporting.dashboard.run_history import RunHistory
+from trainauto.reporting.dashboard.shared_pictures import shared_pictures
 from trainauto.reporting.formatting import MARK, metric_text
 from trainauto.reporting.runs.comparison import Comparison
 from trainauto.reporting.runs.comparison_layout import Row
@@ -22,16 +25,26 @@ _MOST_RATES = 2
 """Learning rates of each run that are shown."""
 
 
-def comparison_page(comparison: Comparison, histories: Sequence[RunHistory], written_s: float) -> dict[str, Any]:
+def comparison_page(
+    comparison: Comparison, histories: Sequence[RunHistory], pictures: Sequence[Sequence[Block]], written_s: float
+) -> dict[str, Any]:
     """Return the page of several runs as page.js takes it.
+
+    It compares what at least two runs have: losses, metrics and crops. What only one has is named, and left out.
 
     Args:
         comparison: their figures.
         histories: their courses, in the same order.
+        pictures: the blocks of pictures of their own pages.
         written_s: the time of day, in seconds since 1970.
     """
     called = names_in(comparison)
     course = _Course(histories, called)
+    terms = InCommon([sorted(history.terms) for history in histories])
+    metrics = InCommon([[(one.dataset, one.name) for one in run.metrics] for run in comparison.runs])
+    comparison = replace(
+        comparison, metrics=[one for one in comparison.metrics if (one.dataset, one.name) in metrics.shared]
+    )
     subtitle = f"{counted(len(called), 'run')} compared"
     if course.is_over_samples:
         subtitle += "; over samples, since their batches differ, and so does what a step is worth"
@@ -45,7 +58,14 @@ def comparison_page(comparison: Comparison, histories: Sequence[RunHistory], wri
         "tiles": list(_tiles(comparison, called)),
         "grid": [],
         "sections": [
-            *section("well", "Which goes better?", _metric_table(comparison, called), _learning(course)),
+            *section(
+                "well",
+                "Which goes better?",
+                _metric_table(comparison, called),
+                shared_pictures(pictures, called),
+                _learning(course, terms, metrics),
+                lead=_left_out(terms, metrics, called),
+            ),
             *section("machine", "Which uses the machine better?", _machine(course)),
             *section("why", "How did they go?", _outcome(comparison, called)),
             *section("what", "What differs?", _options(comparison, called), pairs("folders", "Folders", folders)),
@@ -110,6 +130,14 @@ class _Course:
             self._line(number, name, history.curves, curve, highest=highest) for number, name, history in self._each()
         ]
 
+    def term(self, term: str) -> list[Block]:
+        """Return a loss of each run that has it."""
+        return [
+            self._line(number, name, history.curves, history.curve_of(term))
+            for number, name, history in self._each()
+            if term in history.terms
+        ]
+
     def rates(self) -> list[Block]:
         """Return the learning rates of each run."""
         return [
@@ -154,11 +182,25 @@ class _Course:
         return {**series, "x": x, "run": number}
 
 
-def _learning(course: _Course) -> list[Block]:
-    blocks = chart("loss", "Loss", course.of_all(names.LOSS), axis="auto")
-    for number, (dataset, metric) in enumerate(list(_metrics(course.histories))[:_MOST_METRICS]):
+def _learning(course: _Course, terms: InCommon[str], metrics: InCommon[tuple[str, str]]) -> list[Block]:
+    blocks = chart("loss", "Loss", course.of_all(names.LOSS), axis="auto") if not terms.alone else []
+    for number, term in enumerate(terms.shared):
+        if terms.alone or len(terms.shared) > 1:  # a single loss is their sum
+            blocks += chart(f"term-{number}", f"Loss: {term}", course.term(term), axis="auto")
+    for number, (dataset, metric) in enumerate(metrics.shared[:_MOST_METRICS]):
         blocks += chart(f"metric-{number}", f"Validation: {dataset} {metric}", course.metric(dataset, metric))
     return blocks + chart("rate", "Learning rate", course.rates(), axis="log", from_zero=True)
+
+
+def _left_out(terms: InCommon[str], metrics: InCommon[tuple[str, str]], called: Sequence[str]) -> str:
+    """Return what is left out because only one run has it, in words."""
+    named = {number: [" ".join(one) for one in alone] for number, alone in metrics.alone.items()}
+    sentences = [
+        left_out_words("losses", terms.alone, called),
+        "So is the sum, since these runs add up different losses." if terms.alone else "",
+        left_out_words("metrics", named, called),
+    ]
+    return " ".join(filter(None, sentences))
 
 
 def _machine(course: _Course) -> list[Block]:
@@ -171,11 +213,6 @@ def _machine(course: _Course) -> list[Block]:
         if any(value != 1 for one in series for value in one["y"]):
             blocks += chart(f"plan-{axis}", f"Plan: {axis}", series, unit="count", from_zero=True)
     return blocks
-
-
-def _metrics(histories: Sequence[RunHistory]) -> Mapping[tuple[str, str], None]:
-    """Return set and metric of all validations, each once."""
-    return dict.fromkeys(key for history in histories for key in history.metrics)
 
 
 def _samples_until(history: RunHistory, steps: Sequence[int]) -> list[int]:

@@ -4,6 +4,7 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 from trainauto.core.json_text import read_object
@@ -36,7 +37,7 @@ class LivePage:
         self._lock = threading.Lock()
         self._looked_s = float("-inf")
         self._page: dict[str, Any] | None = None
-        self._pictures_ns = 0
+        self._pictures_ns: list[int] = []
         self._started = secrets.token_hex(4)
         self._changes = 0
 
@@ -62,20 +63,23 @@ class LivePage:
 
     def _built(self) -> dict[str, Any]:
         histories = [reader.history for reader in self._readers]
+        # Pictures are small only in the pages that the runs themselves write.
+        pictures = [pictures_of(page_in(run.dashboard)) for run in self._runs]
         if len(self._runs) > 1:
             figures = [_figures(run, history) for run, history in zip(self._runs, histories, strict=True)]
-            return comparison_page(compare(figures), histories, self._now())
-        run = self._runs[0]
-        # Pictures are small only in the page that the run itself writes.
-        return page_of(histories[0], about(run), pictures_of(page_in(run.dashboard)), self._now())
+            return comparison_page(compare(figures), histories, pictures, self._now())
+        return page_of(histories[0], about(self._runs[0]), pictures[0], self._now())
 
-    def _changed_ns(self) -> int:
-        """Return when the page that the run writes was last changed, where it may have pictures."""
-        file = self._runs[0].dashboard
-        try:
-            return file.stat().st_mtime_ns if len(self._runs) == 1 else 0
-        except OSError:
-            return 0
+    def _changed_ns(self) -> list[int]:
+        """Return when the pages that the runs write, which have the pictures, were last changed."""
+        return [_changed_ns(run.dashboard) for run in self._runs]
+
+
+def _changed_ns(file: Path) -> int:
+    try:
+        return file.stat().st_mtime_ns
+    except OSError:
+        return 0
 
 
 def _figures(run: RunDirectory, history: RunHistory) -> RunFigures:

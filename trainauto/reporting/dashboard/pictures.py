@@ -2,7 +2,7 @@
 
 import base64
 import io
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -120,12 +120,9 @@ class Pictures:
 
     def __init__(self, before: Iterable[Mapping[str, Any]] = (), step: int = 0) -> None:
         self._sets: dict[str, PictureSet] = {}
-        for block in before:
-            for entry in block.get("sets", ()):
-                with suppress(KeyError, TypeError, ValueError):  # of a page that a person has edited
-                    known = PictureSet.from_dict(entry)
-                    known.cut(step)
-                    self._sets[known.name] = known
+        for known in sets_in(before):
+            known.cut(step)
+            self._sets[known.name] = known
 
     def add(self, record: ValidationRecord, pictures: Sequence[Picture], files: Mapping[str, str]) -> None:
         """Take the pictures of a validation in.
@@ -153,6 +150,14 @@ class Pictures:
         """Return them as the page has them."""
         sets = [shown.to_dict() for shown in self._sets.values() if shown.frames]
         return [{"type": PICTURES, "id": "pictures", "title": "Pictures over time", "sets": sets}] if sets else []
+
+
+def sets_in(blocks: Iterable[Mapping[str, Any]]) -> Iterator[PictureSet]:
+    """Yield the sets of blocks that a page has; what a person has edited is left out."""
+    for block in blocks:
+        for entry in block.get("sets", ()):
+            with suppress(KeyError, TypeError, ValueError):
+                yield PictureSet.from_dict(entry)
 
 
 def samples_block(samples: Sequence[Mapping[str, ImageArray]]) -> Block:

@@ -68,6 +68,7 @@ class RunHistory:
     Attributes:
         course: its steps, summed up.
         curves: what each step was worth.
+        terms: the losses that it trains by.
         plan: the values of plans by axis, where they change.
         plans: what each plan was predicted to take, and took.
         validations: a curve a metric by set, over the steps of its validations.
@@ -81,6 +82,7 @@ class RunHistory:
     def __init__(self, total: int | None = None, unit: str = "steps") -> None:
         self.course = Course()
         self.curves = Curves()
+        self.terms: set[str] = set()
         self.plan: dict[str, Changes] = {}
         self.plans = PlanPeaks()
         self.validations: dict[str, Curves] = {}
@@ -98,6 +100,7 @@ class RunHistory:
         """Take a step in."""
         self.course.add(record)
         self.plans.add(record)
+        self.terms |= set(islice(record.losses, MOST_OF_A_KIND))
         self._time_left.step(record)
         values = values_of(record) | _first(NOISE, self._noise.add(record.noise))
         self.curves.add(record.step, values)
@@ -109,6 +112,10 @@ class RunHistory:
         if is_lost and not self._lost_loss:
             self.events.add(Event(record.step, "fail", "the loss is no finite number", "", time))
         self._lost_loss = is_lost
+
+    def curve_of(self, term: str) -> str:
+        """Return the name of a loss's curve: of a single one, that is the sum of all."""
+        return TERM + term if len(self.terms) > 1 else LOSS
 
     @property
     def metrics(self) -> dict[tuple[str, str], Metric]:

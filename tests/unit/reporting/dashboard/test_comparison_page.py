@@ -11,13 +11,20 @@ from trainauto.reporting.runs.comparison import compare
 from trainauto.reporting.runs.figures import RunFigures
 
 
-def a_run(name: str, batch_size: int, psnr: float, steps: int = 10) -> tuple[RunHistory, RunFigures]:
+def a_run(
+    name: str,
+    batch_size: int,
+    psnr: float,
+    steps: int = 10,
+    losses: tuple[str, ...] = ("l1",),
+    metrics: tuple[str, ...] = ("psnr",),
+) -> tuple[RunHistory, RunFigures]:
     history = RunHistory()
     plan = Plan.of(batch_size=batch_size, lq_size=48)
     for step in range(1, steps + 1):
         shape = BatchShape(batch_size, 48, images=batch_size)
-        history.step(a_step(step, plan=plan, drawn=plan, shape=shape, losses={"l1": psnr / step}), None)
-    history.validation(validation_to_dict(a_validation(5, metrics={"psnr": psnr})))
+        history.step(a_step(step, plan=plan, drawn=plan, shape=shape, losses=dict.fromkeys(losses, psnr / step)), None)
+    history.validation(validation_to_dict(a_validation(5, metrics=dict.fromkeys(metrics, psnr))))
     options = {"train.lr": psnr}
     return history, RunFigures(f"experiments/{name}/1", options, "completed", metrics=list(history.metrics.values()))
 
@@ -25,12 +32,25 @@ def a_run(name: str, batch_size: int, psnr: float, steps: int = 10) -> tuple[Run
 def shown(*batches: int, steps: tuple[int, ...] = (10, 10, 10)) -> dict[str, Any]:
     each = enumerate(zip(batches, steps, strict=False))
     runs = [a_run(f"run{number}", batch, 28 + number, last) for number, (batch, last) in each]
-    return comparison_page(compare([figures for _, figures in runs]), [history for history, _ in runs], 0.0)
+    return page_of_runs(*runs)
+
+
+def page_of_runs(*runs: tuple[RunHistory, RunFigures]) -> dict[str, Any]:
+    return comparison_page(compare([figures for _, figures in runs]), [history for history, _ in runs], [], 0.0)
+
+
+def blocks(page: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    return {block["id"]: block for section in page["sections"] for block in section["blocks"]}
 
 
 def series(page: dict[str, Any], ident: str) -> list[dict[str, Any]]:
-    blocks = (block for section in page["sections"] for block in section["blocks"])
-    return next(block["series"] for block in blocks if block["id"] == ident)
+    return list(blocks(page)[ident]["series"])
+
+
+def charts(page: dict[str, Any], start: str) -> dict[str, list[int]]:
+    """Return which runs the charts show whose ids begin so, by title."""
+    found = [block for ident, block in blocks(page).items() if ident.startswith(start)]
+    return {block["title"]: [one["run"] for one in block["series"]] for block in found}
 
 
 def test_like_batches_are_compared_over_steps() -> None:
@@ -55,7 +75,7 @@ def test_unlike_batches_are_compared_over_samples() -> None:
 
 def test_the_best_is_marked_and_what_differs_is_told() -> None:
     page = shown(4, 4)
-    tables = {block["id"]: block for section in page["sections"] for block in section["blocks"]}
+    tables = blocks(page)
     assert tables["options"]["rows"] == [["train.lr", "28", "29"]]
     metrics = tables["metrics"]
     assert [0, 2] in metrics["marked"]
@@ -66,6 +86,39 @@ def test_the_best_is_marked_and_what_differs_is_told() -> None:
 def test_a_run_without_steps_has_its_place() -> None:
     history, figures = a_run("long", 4, 28.0)
     empty = RunFigures("experiments/short/1", {}, "failed", "no room")
-    page = comparison_page(compare([figures, empty]), [history, RunHistory()], 0.0)
+    page = page_of_runs((history, figures), (RunHistory(), empty))
     assert [one["run"] for one in series(page, "loss")] == [0]
     assert page["title"] == "long against short"
+    assert page["sections"][0]["lead"] == ""  # one that has nothing yet takes nothing away
+
+
+def test_losses_and_metrics_that_one_run_alone_has_are_named_and_left_out() -> None:
+    plain = a_run("plain", 4, 28.0, metrics=("psnr", "dists"))
+    gan = a_run("gan", 4, 29.0, losses=("l1", "gan", "percep"), metrics=("psnr", "lpips"))
+    page = page_of_runs(plain, gan)
+    assert charts(page, "term-") == {"Loss: l1": [0, 1]}
+    assert charts(page, "metric-") == {"Validation: val psnr": [0, 1]}
+    assert "loss" not in blocks(page)  # sums of unlike losses
+    assert blocks(page)["metrics"]["rows"][0][0] == "val psnr, higher is better"
+    assert "lpips" not in str(blocks(page)["metrics"])
+    assert page["sections"][0]["lead"] == (
+        "Left out, because only one run has them, are the losses gan, percep (gan). "
+        "So is the sum, since these runs add up different losses. "
+        "Left out, because only one run has them, are the metrics val dists (plain), val lpips (gan)."
+    )
+
+
+def test_like_losses_are_compared_one_by_one_and_as_their_sum() -> None:
+    runs = [a_run(name, 4, 28.0, losses=("l1", "gan")) for name in ("one", "two")]
+    page = page_of_runs(*runs)
+    assert charts(page, "term-") == {"Loss: gan": [0, 1], "Loss: l1": [0, 1]}
+    assert series(page, "loss")[0]["y"][0] == 56
+    assert series(page, "term-0")[0]["y"][0] == 28
+    assert page["sections"][0]["lead"] == ""
+
+
+def test_what_two_of_three_runs_have_is_compared() -> None:
+    runs = [a_run(str(number), 4, 28.0, losses=losses) for number, losses in enumerate([("l1",), ("l2",), ("l1",)])]
+    page = page_of_runs(*runs)
+    assert charts(page, "term-") == {"Loss: l1": [0, 2]}
+    assert "the losses l2 (1)." in page["sections"][0]["lead"]
