@@ -12,7 +12,7 @@ from trainauto.core.words import counted, visible
 from trainauto.reporting.dashboard import run_history as names
 from trainauto.reporting.dashboard.blocks import LONGEST_TEXT, Block, chart, line, pairs, points, section, table, tile
 from trainauto.reporting.dashboard.bounded_curves import Curves
-from trainauto.reporting.dashboard.in_common import InCommon, left_out_words
+from trainauto.reporting.dashboard.in_common import InCommon, alone_words
 from trainauto.reporting.dashboard.run_history import RunHistory
 from trainauto.reporting.dashboard.shared_pictures import shared_pictures
 from trainauto.reporting.formatting import MARK, metric_text
@@ -183,9 +183,9 @@ class _Course:
 
 
 def _learning(course: _Course, terms: InCommon[str], metrics: InCommon[tuple[str, str]]) -> list[Block]:
-    blocks = chart("loss", "Loss", course.of_all(names.LOSS), axis="auto") if not terms.alone else []
+    blocks = chart("loss", "Loss", course.of_all(names.LOSS), axis="auto") if terms.is_all else []
     for number, term in enumerate(terms.shared):
-        if terms.alone or len(terms.shared) > 1:  # a single loss is their sum
+        if not terms.is_all or len(terms.shared) > 1:  # a single loss is the sum
             blocks += chart(f"term-{number}", f"Loss: {term}", course.term(term), axis="auto")
     for number, (dataset, metric) in enumerate(metrics.shared[:_MOST_METRICS]):
         blocks += chart(f"metric-{number}", f"Validation: {dataset} {metric}", course.metric(dataset, metric))
@@ -195,12 +195,11 @@ def _learning(course: _Course, terms: InCommon[str], metrics: InCommon[tuple[str
 def _left_out(terms: InCommon[str], metrics: InCommon[tuple[str, str]], called: Sequence[str]) -> str:
     """Return what is left out because only one run has it, in words."""
     named = {number: [" ".join(one) for one in alone] for number, alone in metrics.alone.items()}
-    sentences = [
-        left_out_words("losses", terms.alone, called),
-        "So is the sum, since these runs add up different losses." if terms.alone else "",
-        left_out_words("metrics", named, called),
-    ]
-    return " ".join(filter(None, sentences))
+    items = [*alone_words("loss", terms.alone, called), *alone_words("metric", named, called)]
+    sentences = [f"Not compared, since only one run has it: {', '.join(items)}."] if items else []
+    if not terms.is_all:
+        sentences.append("The sum of the losses is not compared: it is not of the same losses in all runs.")
+    return " ".join(sentences)
 
 
 def _machine(course: _Course) -> list[Block]:

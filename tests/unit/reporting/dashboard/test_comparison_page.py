@@ -102,9 +102,8 @@ def test_losses_and_metrics_that_one_run_alone_has_are_named_and_left_out() -> N
     assert blocks(page)["metrics"]["rows"][0][0] == "val psnr, higher is better"
     assert "lpips" not in str(blocks(page)["metrics"])
     assert page["sections"][0]["lead"] == (
-        "Left out, because only one run has them, are the losses gan, percep (gan). "
-        "So is the sum, since these runs add up different losses. "
-        "Left out, because only one run has them, are the metrics val dists (plain), val lpips (gan)."
+        "Not compared, since only one run has it: loss gan (gan), loss percep (gan), metric val dists (plain), "
+        "metric val lpips (gan). The sum of the losses is not compared: it is not of the same losses in all runs."
     )
 
 
@@ -121,4 +120,12 @@ def test_what_two_of_three_runs_have_is_compared() -> None:
     runs = [a_run(str(number), 4, 28.0, losses=losses) for number, losses in enumerate([("l1",), ("l2",), ("l1",)])]
     page = page_of_runs(*runs)
     assert charts(page, "term-") == {"Loss: l1": [0, 2]}
-    assert "the losses l2 (1)." in page["sections"][0]["lead"]
+    assert "has it: loss l2 (1). The sum" in page["sections"][0]["lead"]
+
+
+def test_a_sum_of_other_losses_is_not_compared_where_no_loss_is_left_out() -> None:
+    runs = [a_run(str(number), 4, 28.0, losses=("l1", "gan")[: 1 + number % 2]) for number in range(4)]
+    page = page_of_runs(*runs)
+    assert charts(page, "term-") == {"Loss: gan": [1, 3], "Loss: l1": [0, 1, 2, 3]}
+    assert "loss" not in blocks(page)
+    assert page["sections"][0]["lead"].startswith("The sum of the losses is not compared")
