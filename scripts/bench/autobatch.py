@@ -2,7 +2,7 @@
 
     python scripts/bench/autobatch.py [--small] [--only METHOD] [--fresh] [--no-run] [--results FILE] [--write FOLDER]
 
-Four networks, three budgets, two seeds; jump, step, jump with a free crop, Lightning's BatchSizeFinder (both modes),
+Four networks, three budgets, two seeds; jump, jump to 95 %, step, free crop, Lightning's finder (both ways),
 Accelerate's find_executable_batch_size, doubling and bisection; and the best plan there is, found by training one plan
 after another. Every cell is a process of its own. A result is appended to a file of JSON lines when it is there, so a
 second call runs only what is missing. The peers are installed in an environment beside this one (``--peers``), where
@@ -24,9 +24,9 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
-from autobatch_cases import ROOT, Case, cases, child_environment, write_images
+from autobatch_cases import ROOT, TARGET, Case, cases, child_environment, write_images
 from autobatch_runs import PATIENCE_S, best, steered
-from autobatch_table import METHODS, PEERS, Record, page, targets, with_references
+from autobatch_table import HIGH, HIGH_TARGET, METHODS, PEERS, Record, page, targets, with_references
 from peers_env import peers_python, versions
 
 REFERENCES = ("best", "best, crop free")
@@ -63,7 +63,8 @@ def run_cell(method: str, case: Case, images: Path, folder: Path, python: Path |
     free_crop = method.endswith("crop free")
     if method.startswith("best"):
         return best(case, free_crop, images, folder)
-    return steered(case, method.split(",")[0], free_crop, images, folder)
+    target = HIGH_TARGET if method == HIGH else TARGET
+    return steered(case, method.split(",")[0], free_crop, images, folder, target)
 
 
 def wanted_cells(small: bool, only: Sequence[str]) -> list[tuple[str, Case]]:

@@ -134,12 +134,12 @@ def write_options(folder: Path, case: Case, images: Path, steps: int, automation
     return file
 
 
-def controller(policy: str, crops_px: tuple[int, int]) -> dict[str, Any]:
+def controller(policy: str, crops_px: tuple[int, int], target: float = TARGET) -> dict[str, Any]:
     """Return our controller's options; the crop is fixed where the largest size is the smallest, too."""
     return {
         "DynamicBatchSizeOptimizer": {
             "policy": policy,
-            "target_vram_usage": TARGET,
+            "target_vram_usage": target,
             "safety_margin": MARGIN,
             "adjustment_frequency": PERIOD_STEPS,
             "min_batch_size": 2,

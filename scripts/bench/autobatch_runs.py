@@ -21,6 +21,7 @@ from autobatch_cases import (
     PERIOD_STEPS,
     ROOT,
     STEADY_STEPS,
+    TARGET,
     WALKED_STEPS,
     Case,
     child_environment,
@@ -34,10 +35,10 @@ POLL_S = 0.3
 Record = dict[str, Any]
 
 
-def steered(case: Case, policy: str, free_crop: bool, images: Path, folder: Path) -> Record:
+def steered(case: Case, policy: str, free_crop: bool, images: Path, folder: Path, target: float = TARGET) -> Record:
     """Train until a plan has held for a period and :data:`STEADY_STEPS` more; say how it came there."""
     crops_px = CROPS_PX[case.network] if free_crop else (case.lq_size, case.lq_size)
-    file = write_options(folder, case, images, MOST_STEPS, controller(policy, crops_px))
+    file = write_options(folder, case, images, MOST_STEPS, controller(policy, crops_px, target))
     began = time.time()
     log, failure = _train(file, until=lambda records: _held(records) >= PERIOD_STEPS + STEADY_STEPS)
     if failure or not log:

@@ -76,15 +76,18 @@ def compute_gradients(
     ranks: Communicator,
     step_weight: float,
     *,
-    measures_noise: bool = False,
+    make_norms: Callable[[], PartNorms] | None = None,
 ) -> Gradients | DoesNotFit:
-    """Compute the gradients of a pass, in smaller pieces where memory runs out, then of smaller samples (``size``)."""
+    """Compute the gradients of a pass, in smaller pieces where memory runs out, then of smaller samples (``size``).
+
+    ``make_norms`` makes what sees the gradients of the pieces of an attempt, where they are to be compared.
+    """
     largest, extent = math.ceil(len(batch) / begin.micro_batches), begin.extent
     failures, alone = list[Failure](), False
     if failed := _remember(objective, tensors, batch, snapshot, device):
         return failed
     while True:
-        norms = PartNorms(objective) if measures_noise else None
+        norms = make_norms() if make_norms is not None else None
         context = ranks, step_weight, alone, snapshot.next_part, norms
         try:
             with snapshot.one_pass():
@@ -199,7 +202,7 @@ def accumulate_gradients(
             terms = objective.loss(part)
             total = _sum_of(terms) * (weight * factor)
             scaler = objective.scaler
-            with norms.watching(weight * factor) if norms is not None else nullcontext():
+            with norms.watching(part, weight * factor) if norms is not None else nullcontext():
                 (scaler.scale(total) if scaler is not None else total).backward()  # type: ignore[no-untyped-call]
         told = tuple(name for name, value in terms.items() if not value.requires_grad)
         for name, value in terms.items():

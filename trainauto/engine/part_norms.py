@@ -1,12 +1,12 @@
 """How the gradients of a batch's parts differ, seen while they are computed; no gradient is kept for it."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import torch
 from torch import Tensor
 
-from trainauto.core.objectives import Objective, parameters_of
+from trainauto.core.objectives import MicroBatch, Objective, parameters_of
 
 
 class PartNorms:
@@ -17,20 +17,24 @@ class PartNorms:
 
     Args:
         objective: the pass.
+        share_of: what the loss of a part has been multiplied by before it was returned, where it has.
 
     Attributes:
         parts: of how many parts gradients were seen.
     """
 
-    def __init__(self, objective: Objective) -> None:
+    def __init__(self, objective: Objective, share_of: Callable[[MicroBatch], float] | None = None) -> None:
+        self._share_of = share_of
         self._parameters = [parameter for parameter in parameters_of(objective) if parameter.requires_grad]
         self._norms: list[Tensor] = []
         self._squares: list[Tensor] = []
         self.parts = 0
 
     @contextmanager
-    def watching(self, share: float) -> Iterator[None]:
-        """See the gradients of a part, whose loss was multiplied by ``share``."""
+    def watching(self, part: MicroBatch, share: float) -> Iterator[None]:
+        """See the gradients of a part, whose loss was multiplied by ``share`` after it was returned."""
+        if self._share_of is not None:
+            share *= self._share_of(part)
         self._norms = []
         handles = [parameter.register_hook(self._see) for parameter in self._parameters]  # type: ignore[no-untyped-call]
         try:

@@ -9,6 +9,7 @@ import logging
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from math import fsum, isfinite
 
 import torch
@@ -26,6 +27,7 @@ from trainauto.engine.gradients import as_planned, compute_gradients, divided, o
 from trainauto.engine.handed_on import say_differing
 from trainauto.engine.non_finite import terms_at_fault
 from trainauto.engine.optimizer_step import step_optimizer
+from trainauto.engine.part_norms import PartNorms
 from trainauto.engine.run_errors import CannotRepeatError, GroupOutOfMemoryError, RankAbortedError
 from trainauto.engine.snapshot import StepSnapshot
 from trainauto.engine.step_outcome import DoesNotFit, Failure, Gradients, StepOutcome, Stepped
@@ -282,7 +284,7 @@ class _Step:
                 split,
                 self._ranks,
                 self._weight,
-                measures_noise=self._settings.measures_noise,
+                make_norms=partial(PartNorms, objective) if self._settings.measures_noise else None,
             )
         if isinstance(gradients, Gradients):
             self._tensors = {**self._tensors, **gradients.handed_on}

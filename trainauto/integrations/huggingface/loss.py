@@ -129,6 +129,17 @@ class TrainerLoss:
         """Whether what parts weigh is known only while their losses are computed."""
         return self.weighing in (Weighing.DIVISOR, Weighing.DECLARED)
 
+    def tells_shares(self, world_size: int) -> bool:
+        """Say whether it is known what each part of a step has been divided by, so that gradients can be compared.
+
+        Among ranks, labels of the step are those of all, and the Trainer may mean over its own alone.
+        """
+        return not self.weighs_by_itself and (self.weighing is not Weighing.SUM or world_size == 1)
+
+    def share_of_labels(self, inputs: Any) -> float:
+        """Return which share of the step's labels a part has, where losses of parts are sums over all of it."""
+        return float(self.items_here(inputs) or 0) / float(self.step_items or 1)
+
     def forget_parts(self) -> None:
         """Begin a step, or another attempt at it: no part has been weighed."""
         self._weights.clear()

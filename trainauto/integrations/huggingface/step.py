@@ -4,6 +4,7 @@ import logging
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from math import isfinite
 from typing import Any
 
@@ -16,6 +17,7 @@ from trainauto.core.objectives import Objective, parameters_of
 from trainauto.core.records import MicrobatchSplit, PeakReading, StepRecord
 from trainauto.distributed.communicator import ABORT, DOES_NOT_FIT, LOST, OK
 from trainauto.engine.gradients import as_planned, compute_gradients, divided, on_device
+from trainauto.engine.part_norms import PartNorms
 from trainauto.engine.run_errors import CannotRepeatError, RankAbortedError
 from trainauto.engine.step import samples_or_tokens, weight_of_step
 from trainauto.engine.step_outcome import DoesNotFit, Gradients, Stepped
@@ -94,8 +96,8 @@ def _gradients(
         mine = tensors
     else:
         try:
-            # Where a loss has divided its parts by itself, their shares in the step are not known here.
-            measures = measures_noise and not loss.weighs_by_itself and loss.weighing is not Weighing.SUM
+            measures = measures_noise and loss.tells_shares(run.ranks.world_size)
+            shares = loss.share_of_labels if loss.weighing is Weighing.SUM else None
             planned = as_planned(batch)
             mine = compute_gradients(
                 objective,
@@ -107,7 +109,7 @@ def _gradients(
                 divided(objective, planned, batch, run.snapshot, run.ranks) if measures else planned,
                 run.ranks,
                 weight,
-                measures_noise=measures,
+                make_norms=partial(PartNorms, objective, shares) if measures else None,
             )
         except CannotRepeatError as error:  # the other ranks wait for what this one says
             mine, lost = DoesNotFit(objective.name, len(batch), ""), error
