@@ -50,7 +50,7 @@ class Block:
 def pages() -> list[str]:
     """Return all pages that people read, as seen from the repository."""
     documents = sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").rglob("*.md"))
-    return ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "examples/README.md", *documents]
+    return ["README.md", "PACKAGE.md", "CONTRIBUTING.md", "CHANGELOG.md", "examples/README.md", *documents]
 
 
 @cache
