@@ -7,10 +7,12 @@ import os
 import sys
 from collections.abc import Sequence
 
+from trainauto import __version__
 from trainauto.commands import (
     degrade,
     doctor,
     export,
+    init,
     plan,
     prepare,
     replay,
@@ -32,7 +34,22 @@ _FULL = (errno.ENOSPC, errno.EDQUOT)
 READER_LEFT = 141
 """128 + SIGPIPE."""
 
-COMMANDS = (train, validate, prepare, degrade, doctor, plan, report, replay, test, upscale, export, list_known, schema)
+COMMANDS = (
+    init,
+    train,
+    validate,
+    prepare,
+    degrade,
+    doctor,
+    plan,
+    report,
+    replay,
+    test,
+    upscale,
+    export,
+    list_known,
+    schema,
+)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -81,6 +98,7 @@ def _nobody_reads(error: BrokenPipeError) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="trainauto", description="Training that fills the GPU by itself.")
+    parser.add_argument("--version", action="version", version=f"trainauto {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     for command in COMMANDS:
         command.add_to(commands)

@@ -6,7 +6,7 @@ import shlex
 import subprocess
 import tempfile
 import tomllib
-from contextlib import redirect_stderr
+from contextlib import chdir, redirect_stderr, redirect_stdout
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -14,7 +14,8 @@ from pathlib import Path
 from torch.distributed.run import get_args_parser
 
 from tests.documents import ROOT, blocks, pages, read
-from trainauto.cli import COMMANDS, _parser
+from trainauto.cli import COMMANDS, _parser, main
+from trainauto.commands.init import REQUIRED
 from trainauto.core.errors import InputError
 from trainauto.options.cards import card_by_words
 from trainauto.options.load import load_options, load_test_options
@@ -30,7 +31,8 @@ ENTRIES = {"train.py": ["train"], "test.py": ["test"]}
 NOTATION = {"KIND": "archs", "COMMAND": "doctor --json", "module:factory": "my:plan", "NAME": "T4"}
 """Words that stand for something else on pages, and one that a parser takes in their place."""
 
-SAVED = re.compile(r"Save this as\s+`([\w./]+\.yml)`")
+SAVED = re.compile(r"[Ss]ave this as\s+`([\w./]+\.yml)`")
+BEGUN = re.compile(r"trainauto init (\w+) (\w+)")
 SHELL = ("export", "touch")
 
 
@@ -108,23 +110,35 @@ def load_named(name: str, overrides: list[str], *, is_test: bool) -> None:
     if (ROOT / name).is_file():
         load(ROOT / name, overrides)
         return
-    if name not in saved_files():
+    if Path(name).name not in saved_files():
         raise InputError(f"no page says what {name} is")
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / Path(name).name
-        file.write_text(saved_files()[name], encoding="utf-8")
+        file.write_text(saved_files()[file.name], encoding="utf-8")
         load(file, overrides)
 
 
 @cache
 def saved_files() -> dict[str, str]:
-    """Return the option files that pages have their readers save, by name."""
+    """Return the option files that pages have their readers save, and those that they have ``init`` write, by name."""
     files = {}
+    for task, name in dict.fromkeys(BEGUN.findall("\n".join(map(read, pages())))):
+        if task not in REQUIRED:  # data of others ship
+            files[f"{name}.yml"] = _begun(task, name)
     for page in pages():
         for match in SAVED.finditer(read(page)):
             line = read(page)[: match.end()].count("\n")
-            files[match[1]] = next(one.text for one in blocks("yaml") if one.page == page and one.line > line)
+            files[Path(match[1]).name] = next(
+                one.text for one in blocks("yaml") if one.page == page and one.line > line
+            )
     return files
+
+
+def _begun(task: str, name: str) -> str:
+    """Return what ``init`` writes where it is given no data."""
+    with tempfile.TemporaryDirectory() as folder, chdir(folder), redirect_stdout(io.StringIO()):
+        assert main(["init", task, name]) == 0
+        return Path(f"{name}.yml").read_text(encoding="utf-8")
 
 
 def _fault_of_script(script: str, arguments: list[str]) -> str | None:

@@ -20,6 +20,7 @@ from trainauto.options.reference_documents import (
     multitask_reference,
     text_reference,
 )
+from trainauto.options.tasks import FINETUNE, MULTITASK, SUPER_RESOLUTION, TEXT
 from trainauto.tasks.multitask import digits, digits_model
 from trainauto.tasks.multitask.registry import MULTITASK_MODELS, SAMPLE_SETS
 from trainauto.tasks.sr.data import DATASETS
@@ -45,14 +46,28 @@ REGISTERING = (digits, digits_model)
 
 def option_documents() -> dict[Path, str]:
     """Return JSON Schemas and references of option files, with all registered components, by where they are kept."""
-    components = {kind: {name: registry.get(name) for name in registry} for kind, registry in registries().items()}
+    components = _components()
     return {
-        SCHEMA: json.dumps(json_schema(components), indent=2) + "\n",
+        SCHEMA: option_schema(SUPER_RESOLUTION),
         REFERENCE: markdown_reference(components),
-        TEXT_SCHEMA: json.dumps(text_json_schema(components), indent=2) + "\n",
+        TEXT_SCHEMA: option_schema(TEXT),
         TEXT_REFERENCE: text_reference(),
-        MULTITASK_SCHEMA: json.dumps(multitask_json_schema(components), indent=2) + "\n",
+        MULTITASK_SCHEMA: option_schema(MULTITASK),
         MULTITASK_REFERENCE: multitask_reference(components),
-        FINETUNE_SCHEMA: json.dumps(finetune_json_schema(), indent=2) + "\n",
+        FINETUNE_SCHEMA: option_schema(FINETUNE),
         FINETUNE_REFERENCE: finetune_reference(),
     }
+
+
+def option_schema(task: str) -> str:
+    """Return the JSON Schema of a task's option files, with all registered components."""
+    if task == FINETUNE:
+        schema = finetune_json_schema()
+    else:
+        make = {SUPER_RESOLUTION: json_schema, TEXT: text_json_schema, MULTITASK: multitask_json_schema}[task]
+        schema = make(_components())
+    return json.dumps(schema, indent=2) + "\n"
+
+
+def _components() -> dict[str, dict[str, Any]]:
+    return {kind: {name: registry.get(name) for name in registry} for kind, registry in registries().items()}

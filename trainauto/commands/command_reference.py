@@ -12,8 +12,8 @@ _INTRODUCTION = """# Commands
 
 Every command with its arguments. This page is generated from their parsers; do not edit it.
 
-`python -m trainauto COMMAND` and, where it is installed, `trainauto COMMAND` are the same; `python train.py` is
-`train`, `python test.py` is `test`. `COMMAND --help` says what stands here.
+`python -m trainauto COMMAND` and, where it is installed, `trainauto COMMAND` are the same. In a clone, `python
+train.py` is `train` and `python test.py` is `test`. `COMMAND --help` says what stands here.
 
 Exit codes: 0 is success, 1 a run that failed, 2 input that cannot be used, 130 and 143 a run that Ctrl-C or SIGTERM
 ended after a step, with everything saved.

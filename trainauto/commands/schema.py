@@ -22,8 +22,8 @@ def add_to(commands: Commands) -> None:
         "options/schema.json, docs/options.md, those of options/text, options/multitask and options/finetune, "
         "and docs/commands.md"
     )
-    parser.add_argument("--write", action="store_true", help=f"write {written}")
-    parser.add_argument("--check", action="store_true", help="exit with 1 if one of these is out of date")
+    parser.add_argument("--write", action="store_true", help=f"in a clone: write {written}")
+    parser.add_argument("--check", action="store_true", help="in a clone: exit with 1 if one of these is out of date")
     parser.set_defaults(execute=partial(_run, commands))
 
 

@@ -1,0 +1,39 @@
+"""What a first option file has to know of the machine."""
+
+import os
+from dataclasses import dataclass
+
+AMPERE = (8, 0)
+"""Compute capability from which cards compute in bfloat16."""
+MOST_WORKERS = 8
+
+
+@dataclass(frozen=True)
+class Machine:
+    """Where a run is to train.
+
+    Attributes:
+        card: name of the first CUDA card; empty where there is none.
+        has_bfloat16: whether the card computes in bfloat16.
+        workers: processes that may decode images beside a card.
+    """
+
+    card: str = ""
+    has_bfloat16: bool = False
+    workers: int = 0
+
+    @property
+    def words(self) -> str:
+        """What it is, for people."""
+        return self.card or "no CUDA card"
+
+
+def this_machine() -> Machine:
+    """Return what there is here."""
+    import torch
+
+    if not torch.cuda.is_available():
+        return Machine()
+    has_bfloat16 = torch.cuda.get_device_capability(0) >= AMPERE  # pragma: no cuda
+    workers = min(MOST_WORKERS, os.cpu_count() or 1)  # pragma: no cuda
+    return Machine(torch.cuda.get_device_name(0), has_bfloat16, workers)  # pragma: no cuda
