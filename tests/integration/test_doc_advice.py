@@ -28,7 +28,7 @@ def row(page: str, *beginning: str) -> str:
         (MEMORY, "image crops", ["0.75 to 0.80", "`safety_margin` 0.10", "`max_lq_size`"], "`doctor`"),  # C41
         (CHOOSING, "adjustments too often", ["200 to 500", "wider margin", "other processes"], "`doctor`"),  # C42
         (CHOOSING, "the loss is NaN", ["a tenth of the rate", "0.2 of the run"], "last lines"),  # D44
-        (CHOOSING, "the loss does not fall", ["2 to 3 times the rate", "other than `none`"], "test.py RUN"),  # D45
+        (CHOOSING, "the loss does not fall", ["2 to 3 times the rate", "other than `none`"], "test RUN"),  # D45
         (
             MEMORY,
             "fine-tuning",

@@ -27,6 +27,7 @@ from trainauto.builders.trainer_lines import SayChanges, StopOnSignal, already_o
 from trainauto.builders.trainer_run import Pair, RunPlace, TrainerRun
 from trainauto.builders.trainer_trial import try_trainer
 from trainauto.core.errors import InputError, Problem
+from trainauto.core.program import program_words
 from trainauto.core.run_events import LengthUnit
 from trainauto.core.words import counted
 from trainauto.engine.signals import StopSignals
@@ -159,7 +160,10 @@ class FinetuneRun(TrainerRun):
             ("trained", trained_words(trainer.session, time.monotonic() - start, resumes=resumes)),
             *measured(trainer),
             ("model", str(folder)),
-            ("to try it", f"python test.py {directory.path}{'' if self._data.val is not None else ' OTHER.jsonl'}"),
+            (
+                "to try it",
+                f"{program_words()} test {directory.path}{'' if self._data.val is not None else ' OTHER.jsonl'}",
+            ),
         )
 
     def try_steps(self, folder: Path, steps: int) -> Sequence[Pair]:

@@ -24,8 +24,8 @@ what is written:
                   type: PairedImageDataset
 
 examples:
-  python -m trainauto degrade -opt options/train/x.yml --sheet sheet.png
-  python -m trainauto degrade -opt options/train/x.yml --folder pairs/"""
+  python -m trainauto degrade -opt x.yml --sheet sheet.png
+  python -m trainauto degrade -opt x.yml --folder pairs/"""
 
 
 def add_to(commands: Commands) -> None:

@@ -44,10 +44,10 @@ what is printed:
   prediction was off, and how long a step took
 
 examples:
-  python -m trainauto plan -opt options/train/x.yml --card "RTX 3060 12GB"
-  python -m trainauto plan -opt options/train/x.yml --vram 16GiB --png plan.png
-  python -m trainauto plan -opt options/train/x.yml --measure
-  python -m trainauto plan -opt options/finetune/x.yml --recipes --card T4
+  python -m trainauto plan -opt x.yml --card "RTX 3060 12GB"
+  python -m trainauto plan -opt x.yml --vram 16GiB --png plan.png
+  python -m trainauto plan -opt x.yml --measure
+  python -m trainauto plan -opt x.yml --recipes --card T4
   python -m trainauto plan --python my_training:plan_request --card T4"""
 
 
@@ -121,7 +121,7 @@ def _run(parsed: argparse.Namespace) -> int:
 
 def _check(parsed: argparse.Namespace) -> None:
     if parsed.opt is None and parsed.python is None:
-        advice = "plan -opt options/train/x.yml, or plan --python module:factory"
+        advice = "plan -opt x.yml, or plan --python module:factory"
         raise InputError(Problem("which run? Nothing was given with -opt", advice=advice))
     others = ("python", "measure", "by_module", "png")
     given = [f"--{name.replace('_', '-')}" for name in others if getattr(parsed, name)]

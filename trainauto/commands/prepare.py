@@ -33,7 +33,7 @@ examples:
   python -m trainauto prepare photos/ set/
   python -m trainauto prepare photos/ set/ --write
   python -m trainauto prepare photos/ scans/ set/ --scale 4 --lq matlab --write
-  python -m trainauto prepare photos/ set/ --lq options/train/x.yml --write"""
+  python -m trainauto prepare photos/ set/ --lq x.yml --write"""
 
 
 def add_to(commands: Commands) -> None:

@@ -45,7 +45,7 @@ def add_to(commands: Commands) -> None:
 def _run(parsed: argparse.Namespace) -> int:
     if parsed.run is None and parsed.opt is None:
         message = "what is to be measured? Neither RUN nor -opt is given"
-        raise InputError(Problem(message, advice="test experiments/NAME, or test -opt options/test/x.yml"))
+        raise InputError(Problem(message, advice="test experiments/NAME, or test -opt x.yml"))
     if parsed.run is None and parsed.checkpoint is not None:
         message = "--checkpoint chooses among those of a RUN, and none is given"
         raise InputError(Problem(message, advice="path.pretrain_network_g of the test file names the weights."))

@@ -40,7 +40,7 @@ def add_to(commands: Commands) -> None:
         "--launcher",
         choices=["none", "pytorch"],
         default="none",
-        help="pytorch: one of several ranks, started by torchrun --nproc-per-node N train.py ...",
+        help="pytorch: one of several ranks, started by torchrun --nproc-per-node N -m trainauto train ...",
     )
     # Older versions of torchrun's predecessor passed it; the environment says the same.
     parser.add_argument("--local_rank", "--local-rank", help=argparse.SUPPRESS)

@@ -31,7 +31,7 @@ examples:
   python -m trainauto upscale experiments/my_first photos/ large/
   python -m trainauto upscale experiments/my_first a.jpg a_x4.png --budget 1GiB
   python -m trainauto upscale --weights RealESRGAN_x4plus.pth in/ out/
-  python -m trainauto upscale -opt options/train/x.yml --weights x.pth in/ out/"""
+  python -m trainauto upscale -opt x.yml --weights x.pth in/ out/"""
 
 
 def add_to(commands: Commands) -> None:

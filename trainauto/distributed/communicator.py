@@ -232,7 +232,7 @@ def init_distributed(launcher: str) -> Iterator[Communicator]:
         return
     missing = [name for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT") if name not in os.environ]
     if missing:
-        advice = "Start it with: torchrun --nproc-per-node N train.py -opt FILE --launcher pytorch"
+        advice = "Start it with: torchrun --nproc-per-node N -m trainauto train -opt FILE --launcher pytorch"
         raise InputError(Problem(f"--launcher pytorch, but torchrun has not set {', '.join(missing)}", advice=advice))
     if os.environ["WORLD_SIZE"] == "1":
         yield SINGLE_PROCESS

@@ -147,7 +147,7 @@ def _check_samples(dataset: MapStyle, lengths: Sequence[int] | None, growth: Gro
     if growth.plan.has_size and growth.longest is None and resize is None:
         raise InputError("size needs resize: a function of a sample and a size that returns the sample of that size")
     if torch.distributed.is_available() and torch.distributed.is_initialized():
-        raise InputError("an AdaptiveLoop trains in one process; several are torchrun's business with train.py")
+        raise InputError("an AdaptiveLoop trains in one process; option files train in several, under torchrun")
 
 
 def teach_workload(

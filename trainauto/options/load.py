@@ -10,6 +10,7 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from typing_extensions import TypeVar
 
 from trainauto.core.errors import InputError, Place, Problem, nearest
+from trainauto.core.program import program_words
 from trainauto.core.registry import in_one_word
 from trainauto.options.combination_checks import impossible_combinations
 from trainauto.options.lookup import fields_of, section_at, sections
@@ -93,11 +94,8 @@ def load_options(path: Path, overrides: Sequence[str] = ()) -> LoadedOptions[Fil
     Raises:
         InputError: with one problem for each thing that is wrong, in file order.
     """
-    tree, places, file = _read(
-        path,
-        "options/train/ (images), options/text/ (language models), options/multitask/ (several tasks) or "
-        "options/finetune/ (vision-language models)",
-    )
+    begin = f"Write one with: {program_words()} init sr NAME (or init text, finetune, multitask)."
+    tree, places, file = _read(path, begin)
     twice = unnest(tree, places)
     apply_overrides(tree, places, overrides)
     twice += unnest(tree, places)  # an override may have set train as a whole
@@ -111,7 +109,7 @@ def load_test_options(path: Path, overrides: Sequence[str] = ()) -> LoadedTest:
     Raises:
         InputError: with one problem for each thing that is wrong, in file order.
     """
-    tree, places, file = _read(path, "options/test/")
+    tree, places, file = _read(path, "Name sets of images under datasets, and metrics under val.metrics.")
     apply_overrides(tree, places, overrides)
     _check_measured_task(tree, places)
     findings = _misnamed_sets(tree, OptionsToMeasure)
@@ -191,12 +189,20 @@ def _nothing_to_do(test: OptionsToMeasure) -> list[Finding]:
     return findings
 
 
-def _read(path: Path, examples: str) -> tuple[dict[str, Any], Places, str]:
-    """Return the values of a file, their places, and the name of the file for people."""
+def _read(path: Path, begin: str) -> tuple[dict[str, Any], Places, str]:
+    """Return the values of a file, their places, and the name of the file for people.
+
+    Args:
+        path: the file.
+        begin: advice where it is empty.
+
+    Raises:
+        InputError: it cannot be read, or is no section of keys.
+    """
     read = read_yaml(path)
     tree, places, file = read.value, read.places, printable(str(path))
     if tree is None:
-        raise InputError(Problem("this file holds no options", Place(file), f"Start from {examples}."))
+        raise InputError(Problem("this file holds no options", Place(file), begin))
     if not isinstance(tree, dict):
         message = (
             f"an option file is a section of keys, but this is {'a list' if isinstance(tree, list) else 'one value'}"

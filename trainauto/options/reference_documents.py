@@ -157,7 +157,7 @@ def _option_tables(model: type[BaseModel], without: str = "") -> Iterator[str]:
 def _test_tables() -> Iterator[str]:
     yield "## Test files"
     yield ""
-    yield "What `python test.py -opt FILE` reads; sets and metrics are written as those of a run's validation."
+    yield "What `test -opt FILE` reads; sets and metrics are written as those of a run's validation."
     yield ""
     for path, section in sections(OptionsToMeasure):
         if section not in (Component, SetsToMeasure):

@@ -14,7 +14,7 @@ from trainauto.cli import main
                 "That takes 10 to 20 seconds",
                 "With --measure, a few steps are trained on noise",
                 "by how much the prediction was off",
-                "python -m trainauto plan -opt options/train/x.yml --measure",
+                "python -m trainauto plan -opt x.yml --measure",
             ],
         ),
         (

@@ -190,7 +190,7 @@ def refuse_ranks(sharding: SampleSharding) -> None:
         InputError: there are several.
     """
     if sharding.world_size > 1:
-        advice = "Start train.py without torchrun."
+        advice = "Start it without torchrun."
         raise InputError(Problem("language models train in one process", advice=advice))
 
 
