@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tarfile
 import zipfile
+from collections.abc import Callable
 from email.message import Message
 from email.parser import Parser
 from pathlib import Path
@@ -14,9 +15,9 @@ from pathlib import Path
 import pytest
 
 import trainauto
+from tests.acceptance import only_in_acceptance
 from tests.documents import ROOT
 
-NOT_PUBLISHED = {".git", ".ci", ".venv", "build", "dist", "data", "experiments", "results", "__pycache__", "local"}
 BACKEND = "import sys; from setuptools import build_meta; print(getattr(build_meta, sys.argv[1])(sys.argv[2]))"
 FOLDERS = ("docs", "examples", "options", "scripts", "tests", "trainauto")
 LINK = re.compile(r"\]\((?!https?://|#)[^)]*\)|<(?:a|img)\b[^>]*(?:href|src)=\"(?!https?://)")
@@ -34,7 +35,10 @@ def built(kind: str, source: Path, into: Path) -> Path:
 def distributions(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """The source distribution of a copy of the repository, and the wheel that is built from it alone."""
     folder = tmp_path_factory.mktemp("distributions")
-    shutil.copytree(ROOT, folder / "copy", ignore=lambda _, names: [name for name in names if is_left_out(name)])
+    for path in sorted(files_of(FOLDERS)) + [path.name for path in ROOT.iterdir() if path.is_file()]:
+        copy = folder / "copy" / path
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(ROOT / path, copy)
     sdist = built("sdist", folder / "copy", folder)
     with tarfile.open(sdist) as archive:
         archive.extractall(folder / "unpacked", filter="data")
@@ -42,15 +46,11 @@ def distributions(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]
     return sdist, built("wheel", source, folder)
 
 
-def is_left_out(name: str) -> bool:
-    return name in NOT_PUBLISHED or name.endswith((".egg-info", "_cache")) or name.startswith(".coverage")
-
-
 def files_of(folders: tuple[str, ...]) -> set[str]:
-    """Return the repository's files in some folders, as seen from it."""
-    found = (Path(place, name) for top in folders for place, _, names in os.walk(ROOT / top) for name in names)
-    relative = (path.relative_to(ROOT) for path in found if path.suffix not in (".pyc", ".pyo"))
-    return {path.as_posix() for path in relative if not any(map(is_left_out, path.parts))}
+    """Return the repository's files in some folders, as seen from it; not those that git ignores."""
+    files = (path for top in folders for path in (ROOT / top).rglob("*") if path.is_file())
+    kept = (path.relative_to(ROOT) for path in files if path.parent.name != "__pycache__")
+    return {path.as_posix() for path in kept if not path.is_relative_to("options/local")}
 
 
 def metadata_of(wheel: Path) -> Message:
@@ -86,6 +86,30 @@ def test_the_description_reads_on_a_package_index(distributions: tuple[Path, Pat
     assert LINK.findall(str(metadata.get_payload())) == []
     assert metadata["Author"] == "trainauto developers"
     assert metadata.get_all("Project-URL") is None, "no address is known that would lead anywhere"
+
+
+@only_in_acceptance
+@pytest.mark.parametrize(
+    ("task", "length"), [("sr", ["train:total_iter=20"]), ("text", ["train:total_epochs=null", "train:total_iter=20"])]
+)
+def test_the_wheel_alone_trains_in_an_empty_folder(
+    distributions: tuple[Path, Path], tmp_path: Path, write_images: Callable[..., Path], task: str, length: list[str]
+) -> None:
+    """From ``init`` to a trained network; what the package needs is that of this environment."""
+    python, installed, empty = sys.executable, tmp_path / "installed", tmp_path / "empty"
+    empty.mkdir()
+    write_images("empty/photos", 4, (150, 160))
+    pip = [python, "-m", "pip", "install", "-q", "--no-deps", "--no-index", "--target", str(installed)]
+    subprocess.run([*pip, str(distributions[1])], check=True)
+    images = ["--images", "photos"] if task == "sr" else []
+    commands = [["-c", f"import trainauto; assert trainauto.__file__.startswith({str(installed)!r})"]]
+    commands += [["-m", "trainauto", "init", task, "mine", *images], ["-m", "trainauto", "doctor", "-opt", "mine.yml"]]
+    commands += [["-m", "trainauto", "train", "-opt", "mine.yml", "--force_yml", *length]]
+    environment = {**os.environ, "PYTHONPATH": str(installed)}
+    for words in commands:
+        done = subprocess.run([python, *words], cwd=empty, env=environment, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+    assert (empty / "experiments" / "mine" / "current" / "checkpoints" / "step_00000020").is_dir()
 
 
 @pytest.mark.parametrize("link", ["[a](docs/a.md)", "![a](docs/images/a.png)", '<img src="a.png">'])

@@ -46,8 +46,8 @@ def init(parsed: argparse.Namespace) -> int:
     head = [f"Written by `{program_words()} init` for a machine with {machine.words}. To go on:", ""]
     head += [f"  {line}" for line in steps]
     write_text_atomically(path, whole_text(file, schema.as_posix(), head))
-    written = [*file.lists, str(schema)]
-    print(f"{path}: {file.summary}\nFor this machine: {machine.words}. Beside it: {', '.join(written)}\n\nTo go on:")
+    print(f"wrote {', '.join([str(path), *file.lists, str(schema)])}, for a machine with {machine.words}")
+    print(f"{file.summary}\n\nTo go on:")
     print("\n".join(f"  {line}" for line in steps))
     return 0
 
