@@ -12,6 +12,7 @@ import pytest
 from tests.integration.commands import Ended, command, run_directory, step_records
 from tests.integration.finetune_runs import write_chats, write_model
 from tests.integration.text_runs import write_texts
+from tests.unit.tasks.sr.data.test_databases import database_of
 from trainauto.commands.first_files.machine import Machine
 from trainauto.options.finetune_options import FinetuneOptions
 from trainauto.options.load import load_options
@@ -186,7 +187,8 @@ REFUSED = {
     "no folder": (["sr", "mine", "--images", "photo"], "there is no photo", "Did you mean 'photos'?"),
     "no images": (["sr", "mine", "--images", "model"], "no images in model", "Images end in"),
     "too few": (["sr", "mine", "--images", "photos/image_000.png"], "has 1 image, and none to spare", "--val FOLDER"),
-    "broken": (["sr", "mine", "--images", "broken"], "broken: 2 images cannot be read", "copy them again"),
+    "a database": (["sr", "mine", "--images", "set.lmdb"], "set.lmdb is a database", "--val FOLDER"),
+    "broken": (["sr", "mine", "--images", "broken"], "2 images of broken cannot be read", "copy them again"),
     "another task's": (["text", "mine", "--images", "photos"], "--images is of sr, and not of text", "--texts, --val"),
     "nothing to take": (["multitask", "mine", "--val", "x"], "not of multitask", "a name alone"),
     "a scale": (["sr", "mine", "--scale", "5"], "--scale 5", "2, 3 or 4"),
@@ -212,6 +214,7 @@ def test_what_cannot_be_used_is_refused_and_nothing_is_written(data: Path, case:
     for number in range(2):
         (data / "broken" / f"{number}.png").write_bytes(b"\x89PNG\r\n\x1a\n")
     (data / "one.txt").write_text("one text")
+    database_of(data / "photos" / "more").rename(data / "set.lmdb")
     words, fact, advice = REFUSED[case]
     before = set(data.rglob("*"))
     done = init(data, *words)

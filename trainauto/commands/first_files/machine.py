@@ -32,8 +32,7 @@ def this_machine() -> Machine:
     """Return what there is here."""
     import torch
 
-    if not torch.cuda.is_available():
-        return Machine()
-    has_bfloat16 = torch.cuda.get_device_capability(0) >= AMPERE  # pragma: no cuda
-    workers = min(MOST_WORKERS, os.cpu_count() or 1)  # pragma: no cuda
-    return Machine(torch.cuda.get_device_name(0), has_bfloat16, workers)  # pragma: no cuda
+    if torch.cuda.is_available():  # pragma: no cuda
+        has_bfloat16 = torch.cuda.get_device_capability(0) >= AMPERE
+        return Machine(torch.cuda.get_device_name(0), has_bfloat16, min(MOST_WORKERS, os.cpu_count() or 1))
+    return Machine()

@@ -3,11 +3,15 @@
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from trainauto.commands.first_files.machine import Machine
 from trainauto.commands.first_files.writing import CONTROLLER, TARGET, FirstFile, roots, scalar
 from trainauto.core.errors import InputError, Problem
 from trainauto.core.words import counted
+from trainauto.tasks.sr.data.image_files import list_images
+from trainauto.tasks.sr.data.image_io import image_size_px
+from trainauto.tasks.sr.data.image_source import is_database
 
 PHOTOGRAPHS = tuple(f"package:skimage/data/{name}" for name in ("astronaut.png", "coins.png", "hubble_deep_field.jpg"))
 PHOTOGRAPHS += tuple(f"package:skimage/data/{name}" for name in ("motorcycle_left.png", "rocket.jpg", "retina.jpg"))
@@ -61,6 +65,9 @@ def chosen_images(folder: str | None, val: str | None) -> Images:
         aside = _looked_at(val, "val")
         summary = f"{count} of {folder}, validated on {len(aside)} of {val}"
         return Images(folder, (), val, summary, ())
+    if is_database(Path(folder)):
+        message = f"{folder} is a database, of which no images can be set aside"
+        raise InputError(Problem(message, advice="Name images to validate on with --val FOLDER."))
     places = _places_aside([min(sides) for _, _, sides in train])
     if not places or len(train) < 2:
         message = f"{folder} has {count}, and none to spare for validation"
@@ -79,9 +86,6 @@ def _looked_at(folder: str, argument: str) -> list[tuple[str, str, tuple[int, in
     Raises:
         InputError: as for :func:`chosen_images`.
     """
-    from trainauto.tasks.sr.data.image_files import list_images
-    from trainauto.tasks.sr.data.image_io import image_size_px
-
     images, wrong = [], []
     for file in list_images(folder, set_name=argument):
         try:
@@ -90,9 +94,7 @@ def _looked_at(folder: str, argument: str) -> list[tuple[str, str, tuple[int, in
             wrong.append(error.problems[0].message)
     if wrong:
         more = f", and {len(wrong) - SHOWN} more" if len(wrong) > SHOWN else ""
-        message = (
-            f"{argument} {folder}: {counted(len(wrong), 'image')} cannot be read: {', '.join(wrong[:SHOWN])}{more}"
-        )
+        message = f"{counted(len(wrong), 'image')} of {folder} cannot be read: {', '.join(wrong[:SHOWN])}{more}"
         raise InputError(Problem(message, advice="Remove them, or copy them again."))
     return images
 
