@@ -141,6 +141,9 @@ def test_text_takes_texts_to_validate_on_and_those_that_ship(data: Path) -> None
     assert (loaded(data).datasets.val.path, loaded(data).datasets.val.share) == ("texts.txt", None)
     assert init(data, "text", "shipped").returncode == 0
     assert loaded(data, "shipped").datasets.train.format == "strings"
+    init(data, "text", "of_a_card", machine=CARDS["ampere"])
+    widths = [loaded(data, name).model.config["n_embd"] for name in ("shipped", "of_a_card")]
+    assert widths == [128, 128], "few texts want a small model, whatever the machine"
 
 
 def test_finetune_trains_as_it_stands(data: Path) -> None:

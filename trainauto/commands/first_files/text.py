@@ -66,15 +66,18 @@ def text_file(name: str, texts: Texts, machine: Machine) -> FirstFile:
         ("train -opt {opt}", "Ctrl-C stops it and saves; --auto_resume resumes"),
         (f"report {shlex.quote(f'experiments/{name}')} --serve --open", "its page, live"),
     ]
-    body = _model(name, machine) + _sets(texts, 512 if machine.card else 128) + _training(machine)
+    # The texts that ship are few: large batches of a large model would leave a run too few steps to learn in.
+    is_large = machine.card != "" and texts.path != HELP_TEXTS
+    max_length = 512 if is_large else 128
+    body = _model(name, machine, is_large) + _sets(texts, max_length) + _training(machine, is_large)
     packages = ("transformers", "peft")
     return FirstFile("text", summary, (), body, commands, extra="huggingface", packages=packages)
 
 
-def _model(name: str, machine: Machine) -> str:
+def _model(name: str, machine: Machine, is_large: bool) -> str:
     amp = "use_amp: true\t# computes in bfloat16, which cards have from Ampere on\n" if machine.has_bfloat16 else ""
     sizes = "n_embd: 512, n_layer: 8, n_head: 8, n_positions: 512"
-    sizes = sizes if machine.card else "n_embd: 128, n_layer: 2, n_head: 4, n_positions: 128"
+    sizes = sizes if is_large else "n_embd: 128, n_layer: 2, n_head: 4, n_positions: 128"
     return f"""name: {scalar(name)}\t# runs go to experiments/{name}
 task: text
 {amp}
@@ -84,7 +87,7 @@ model:
   config: {{ model_type: gpt2, {sizes} }}
 
 tokenizer:
-  train: {{ vocab_size: {16384 if machine.card else 2048} }}\t# tokens; it learns them from the texts
+  train: {{ vocab_size: {16384 if is_large else 2048} }}\t# tokens; it learns them from the texts
 
 """
 
@@ -106,8 +109,8 @@ def _sets(texts: Texts, max_length: int) -> str:
 """
 
 
-def _training(machine: Machine) -> str:
-    tokens, rate, frequency = (8192, "6e-4", 500) if machine.card else (2048, "3e-3", 100)
+def _training(machine: Machine, is_large: bool) -> str:
+    tokens, rate, frequency = (8192, "6e-4", 500) if is_large else (2048, "3e-3", 100)
     return f"""train:
   total_epochs: 6\t# times that each text is trained
   optim: {{ type: AdamW, lr: {rate}, weight_decay: 0.01 }}
@@ -126,8 +129,8 @@ logger:
 {"" if machine.card else _BUDGET}training_automations:
   DynamicBatchSizeOptimizer:\t# {CONTROLLER}
     target_vram_usage: 0.85\t# {TARGET}
-    adjustment_frequency: {100 if machine.card else 25}\t# steps between its decisions
-    max_tokens: {tokens * (16 if machine.card else 2)}\t# of a step; larger ones leave a short run too few steps
+    adjustment_frequency: {100 if is_large else 25}\t# steps between its decisions
+    max_tokens: {tokens * (16 if is_large else 2)}\t# of a step; larger ones leave a short run too few steps
 """
 
 
