@@ -79,6 +79,7 @@ ELSEWHERE = (
     (r"^torchrun --nproc", "test_ranks.py::test_several_ranks_train_as_one_does", "ranks"),
     (r"tensorboard\.main", "test_first_use_tensorboard.py::test_each_run_is_shown_once", "a server"),
     (r"simulated_card\.py run", "test_simulated_card.py::test_the_quick_start_fills_the_card", "a CUDA build of torch"),
+    (r"demo\.py", "scripts/test_demo.py::test_the_demo", "a minute"),
     (r"quickstart\.py", "scripts/test_quickstart.py::test_a_run_ends_with_its_place", "minutes"),
     (r"build_docs\.py", "scripts/test_build_docs.py::site", "another process"),
     (r"scripts/test\.py", "scripts/test_all_checks.py::test_", "this suite"),
@@ -97,8 +98,8 @@ ELSEWHERE = (
 )
 """Commands that are not run here: what they look like, the test that runs them or their like, what they would need."""
 
-STANDING = {"NAME": "my_first", "A": "my_first", "B": "other"}
-"""Runs that pages name by a letter."""
+STANDING = {"NAME": "my_first", "A": "my_first", "B": "other", "mine": "other"}
+"""Runs that pages name by a letter, or train elsewhere."""
 
 
 def stood_for(run: re.Match[str]) -> str:
@@ -123,8 +124,8 @@ def project(tmp_path: Path, write_images: Callable[..., Path]) -> Path:
         write_images(folder, 1, (64, 72))
     write_images("photos", 3, (64, 72))
     options = merged(yaml.safe_load(block("README.md", "yaml").text), SMALL)
-    for folder in (tmp_path, tmp_path / "options" / "train"):
-        write_options(folder / "my_first.yml", options)
+    write_options(tmp_path / "my_first.yml", options)
+    (tmp_path / "options" / "train").mkdir(parents=True)
     shutil.copy(ROOT / "options" / "train" / "realesrgan_small.yml", tmp_path / "options" / "train")
     return tmp_path
 
@@ -142,7 +143,7 @@ SMALL = {
 
 def test_commands_about_a_first_run_run(project: Path) -> None:
     """In the order of the pages, in one project, in this process."""
-    other = ("train", "-opt", "options/train/my_first.yml", "--force_yml", "name=other")  # a run to compare with
+    other = ("train", "-opt", "my_first.yml", "--force_yml", "name=other")  # a run to compare with
     assert command(*other, cwd=project).returncode == 0
     done: dict[tuple[str, ...], str] = {}
     for shown in commands_of_blocks():

@@ -74,7 +74,7 @@ def test_a_network_of_ones_own(project: Path) -> None:
 
 def test_scripts_of_the_readme_say_what_they_do() -> None:
     scripts = sorted(set(re.findall(r"python3? (scripts/\w+\.py)", read("README.md"))))
-    assert len(scripts) == 3
+    assert len(scripts) == 4
     for script in scripts:
         done = subprocess.run(
             [sys.executable, str(ROOT / script), "--help"], capture_output=True, text=True, check=False
