@@ -354,9 +354,9 @@ steps that ran out of memory in the first period, and after it.
 |---|---|---|---:|---|---|---|"""
 OBJECTIVES = """## The same worlds by other objectives
 
-From batch 2 and crops of 32 px as above. Kernels of a simulated card take no time, so that a larger batch is always
-faster here, and gradients are not computed: `goodput` gets noise scales drawn around 256 samples. What these rows show
-is whether plans that are tried for their speed and worth stay within memory. {summary}
+From batch 2 and crops of 32 px as above. Kernels of a simulated card take no time, and loading does, so that runs
+settle where loading keeps up; gradients are not computed: `goodput` gets noise scales drawn around 256 samples. What
+these rows show is whether plans that are tried for their speed and worth stay within memory. {summary}
 
 | objective | network | format | segments | settled: batch x px, use | failures |
 |---|---|---|---|---|---|"""
