@@ -9,7 +9,7 @@ import torch
 
 from tests.made_runs import make_run, options_of
 from trainauto.cli import main
-from trainauto.tasks.sr.inference.load_network import load_network
+from trainauto.inference.load_network import load_network
 from trainauto.tasks.sr.spandrel_archs.library import library_module
 
 pytestmark = [

@@ -20,7 +20,7 @@ from tests.acceptance import only_in_acceptance
 from tests.integration.commands import Ended, command, environment
 from tests.made_runs import make_run, options_of
 from trainauto.core.plan import SizeRequirements
-from trainauto.tasks.sr.inference.load_network import load_network
+from trainauto.inference.load_network import load_network
 from trainauto.tasks.sr.models.tiles import Box, TiledEnlarger
 
 Write = Callable[..., Path]

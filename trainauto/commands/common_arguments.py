@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from trainauto.options.load import LoadedOptions
     from trainauto.options.run_options import FileOptions
     from trainauto.storage.run_directory import RunDirectory
-    from trainauto.tasks.sr.inference.load_network import LoadedNetwork
+    from trainauto.inference.load_network import LoadedNetwork
 
 Commands = Any
 """What ``ArgumentParser.add_subparsers`` returns; argparse has no public name for it."""
@@ -100,7 +100,7 @@ def named_network(parsed: argparse.Namespace, device: "torch.device") -> "Loaded
         CheckpointError: the weights of the run are damaged.
     """
     from trainauto.options.load import load_options, super_resolution_only
-    from trainauto.tasks.sr.inference.load_network import (
+    from trainauto.inference.load_network import (
         load_network,
         network_from_weights,
         network_from_weights_alone,

@@ -22,7 +22,7 @@ from trainauto.core.files import write_atomically
 from trainauto.core.units import KIB, MIB, size_text
 from trainauto.models.usable_weights import check_values
 from trainauto.tasks.sr.data.image_io import read_image
-from trainauto.tasks.sr.inference.load_network import AVERAGED, AVERAGES, WEIGHTS, LoadedNetwork
+from trainauto.inference.load_network import AVERAGED, AVERAGES, WEIGHTS, LoadedNetwork
 
 PHOTOGRAPHS = ("astronaut.png", "coffee.png", "chelsea.png")
 """Of those that ship inside scikit-image: what ONNX files are compared on."""

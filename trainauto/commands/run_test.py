@@ -22,14 +22,14 @@ from trainauto.core.words import counted
 from trainauto.options.load import LoadedOptions, LoadedTest
 from trainauto.reporting.formatting import WIDTH, duration, left_out, metric_text, table
 from trainauto.reporting.step_stats import gain_over_baseline
-from trainauto.tasks.sr.inference.evaluate import (
+from trainauto.inference.evaluate import (
     always_validating,
     measure,
     network_to_measure,
     with_images,
     with_sets_of,
 )
-from trainauto.tasks.sr.inference.load_network import load_network
+from trainauto.inference.load_network import load_network
 
 LONGEST_NAME = 24
 """Columns of an image's name; of a longer one the end is shown."""

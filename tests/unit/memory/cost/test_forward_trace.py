@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from trainauto.memory.cost.forward_trace import forward_prior
 from trainauto.memory.tracing.trace import TraceError, trace
 from trainauto.tasks.sr.archs import ARCHS
-from trainauto.tasks.sr.inference.upscale import as_pixels
+from trainauto.inference.upscale import as_pixels
 
 CPU = torch.device("cpu")
 SIDES = (32, 64, 128)

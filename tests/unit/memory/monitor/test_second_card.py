@@ -71,7 +71,7 @@ def test_the_meter_alone_begins_peaks_afresh_and_the_loop_alone_opens_its_window
     # batch is drawn, and validation runs between steps. A function over texts is its own loop.
     others = {
         "forecast/benchmark_steps.py",
-        "tasks/sr/inference/upscale.py",
+        "inference/upscale.py",
         "engine/probe.py",
         "engine/validation_room.py",
         "tasks/text/map_texts.py",

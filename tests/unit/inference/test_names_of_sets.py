@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from trainauto.options.load import load_options
-from trainauto.tasks.sr.inference.evaluate import with_images
+from trainauto.inference.evaluate import with_images
 
 SHIPPED = Path(__file__).parents[5] / "options" / "train" / "quickstart.yml"
 

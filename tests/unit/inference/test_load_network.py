@@ -19,7 +19,7 @@ from trainauto.cli import main
 from trainauto.commands.common_arguments import check_network, named_network, takes_network
 from trainauto.core.errors import CheckpointError, InputError
 from trainauto.options.load import load_options
-from trainauto.tasks.sr.inference.load_network import load_network, network_from_weights
+from trainauto.inference.load_network import load_network, network_from_weights
 
 CPU = torch.device("cpu")
 COMPACT = {"type": "compact", "num_feat": 8, "num_conv": 1}

@@ -18,8 +18,8 @@ from trainauto.core.records import PeakReading
 from trainauto.memory.monitor.meter import MemoryMeter
 from trainauto.tasks.sr.archs import ARCHS
 from trainauto.tasks.sr.data.large_images import Decoded, ImageWriter
-from trainauto.tasks.sr.inference.load_network import LoadedNetwork
-from trainauto.tasks.sr.inference.upscale import Upscaler, as_pixels
+from trainauto.inference.load_network import LoadedNetwork
+from trainauto.inference.upscale import Upscaler, as_pixels
 
 MIB = 2**20
 

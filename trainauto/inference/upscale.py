@@ -28,7 +28,7 @@ from trainauto.memory.monitor.oom import is_out_of_memory
 from trainauto.memory.tracing.trace import TraceError
 from trainauto.tasks.sr.data.image_io import Pixels
 from trainauto.tasks.sr.data.large_images import Decoded, ImageWriter
-from trainauto.tasks.sr.inference.load_network import LoadedNetwork
+from trainauto.inference.load_network import LoadedNetwork
 from trainauto.tasks.sr.models.receptive_field import ReceptiveField, measure_receptive_field
 from trainauto.tasks.sr.models.tiles import Box, Read, TiledEnlarger
 
