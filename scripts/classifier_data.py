@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from trainauto.tasks.text.batch_features import BatchSizes, features_of
 
 SPIKE = 0.9
-"""A batch spikes if it takes more than this share of what its run's first batch took (B26)."""
+"""A batch spikes if it takes more than this share of what its run's first batch took."""
 
 SHARED = 0.05
 """Runs of which more than this share of one's batches are batches of the other are never divided: texts that both have,

@@ -28,9 +28,9 @@ BELOW_TASKS = ("core", "control", "distributed", "data", "memory", "optim", "sto
 BELOW_TASKS += ("automations", "reporting", "integrations")
 IMAGE_NAME = re.compile(r"(?:^|_)(?i:lq|gt|bicubic|pixels)(?:_|$)|^scale$")
 IMAGE_NAMES_ALLOWED = {
-    "trainauto/automations/dynamic_batch_size.py": "documented names (C29 to C36)",
+    "trainauto/automations/dynamic_batch_size.py": "documented names",
     "trainauto/automations/plan_schedule.py": "keys of option files",
-    "trainauto/data/documented_names.py": "documented names (C36)",
+    "trainauto/data/documented_names.py": "documented names",
     "trainauto/engine/gradients.py": "the method of torch's GradScaler",
     "trainauto/memory/cost/cost_model.py": "scale of a distribution",
 }

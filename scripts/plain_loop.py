@@ -19,7 +19,7 @@ from skimage import data  # noqa: E402
 from torch import Tensor, nn  # noqa: E402
 from torch.nn import functional  # noqa: E402
 
-from trainauto.builders.model import build_network  # noqa: E402
+from trainauto.builders.image_model import build_network  # noqa: E402
 from trainauto.core.units import MIB  # noqa: E402
 from trainauto.memory.monitor import budget  # noqa: E402
 from trainauto.memory.monitor.meter import MemoryMeter  # noqa: E402

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from trainauto.builders.image_model import build_network
 from trainauto.builders.load_plugins import load_plugins
-from trainauto.builders.model import build_network
 from trainauto.core.files import write_json_atomically, write_text_atomically
 from trainauto.engine.best import Best
 from trainauto.engine.checkpoint import Checkpoints

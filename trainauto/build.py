@@ -12,9 +12,11 @@ from pathlib import Path
 
 from trainauto.builders.distributed_setup import checkpoints_of, earlier_run, new_run, parallel_of
 from trainauto.builders.kept_sets import KeptSets
-from trainauto.builders.model import COMPILER, build_schedule, load_compiler, say_parts
+from trainauto.builders.optimizers import say_parts
+from trainauto.builders.precision import COMPILER, load_compiler
 from trainauto.builders.resume import take_up
 from trainauto.builders.run_parts import RunParts, build_parts
+from trainauto.builders.schedules import build_schedule
 from trainauto.builders.summary import run_summary
 from trainauto.builders.trackers import check_trackers, tracker_sinks
 from trainauto.control.controller import controllers_of

@@ -24,8 +24,9 @@ import torch
 import yaml
 from torch import Tensor, nn
 
+from trainauto.builders.image_model import build_model, build_network
 from trainauto.builders.losses import build_losses
-from trainauto.builders.model import build_model, build_network, choose_precision
+from trainauto.builders.precision import choose_precision
 from trainauto.core.batch import Batch
 from trainauto.core.plan import BatchShape, Plan
 from trainauto.engine.snapshot import StepSnapshot

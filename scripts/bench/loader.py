@@ -32,7 +32,7 @@ import yaml
 from torch.utils.data import DataLoader, Dataset
 
 from trainauto.builders.data import build_train_set
-from trainauto.builders.model import build_network
+from trainauto.builders.image_model import build_network
 from trainauto.core.files import write_json_atomically
 from trainauto.core.plan import Plan
 from trainauto.data import DynamicDataLoader, GTImageDataset, PairedImageDataset

@@ -34,7 +34,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 from trainauto.builders.data import build_axes  # noqa: E402
-from trainauto.builders.model import build_network  # noqa: E402
+from trainauto.builders.image_model import build_network  # noqa: E402
 from trainauto.core.plan import Axis, Plan, plan_of  # noqa: E402
 from trainauto.core.units import GIB, MIB, size_text  # noqa: E402
 from trainauto.data.dynamic_dataset import DatasetScan  # noqa: E402

@@ -135,7 +135,7 @@ def relative_rule(lengths: IntArray, base: int, threshold: float) -> CandidateCo
 
 
 def check_rule(rule: ClassifiedCounts, lengths: IntArray, batches: Sequence[Sequence[int]]) -> None:
-    """Hold every batch against B22, candidate by candidate and without the rule's search.
+    """Hold every batch against the bound, candidate by candidate and without the rule's search.
 
     Raises:
         RuntimeError: texts are missing or in another order; the first batch has not the base size; what is admitted of

@@ -16,7 +16,8 @@ import yaml
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from trainauto.builders.model import build_model, build_network, choose_precision
+from trainauto.builders.image_model import build_model, build_network
+from trainauto.builders.precision import choose_precision
 from trainauto.core.batch import Batch
 from trainauto.core.objectives import LossTerms, MicroBatch, Objective
 from trainauto.core.plan import BatchShape, Plan

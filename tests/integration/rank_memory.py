@@ -8,7 +8,8 @@ import sys
 from pathlib import Path
 
 from trainauto.builders.distributed_setup import parallel_of
-from trainauto.builders.model import build_model, build_network, choose_precision
+from trainauto.builders.image_model import build_model, build_network
+from trainauto.builders.precision import choose_precision
 from trainauto.core.objectives import parameters_of
 from trainauto.core.plan import Plan
 from trainauto.distributed.communicator import Communicator, init_distributed

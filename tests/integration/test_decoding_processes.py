@@ -10,7 +10,7 @@ from tests.unit.tasks.sr.data.test_damaged_images import damage_middle
 from trainauto.core.errors import InputError
 from trainauto.core.plan import Plan
 from trainauto.data import DynamicDataLoader, GTImageDataset
-from trainauto.tasks.sr.data.decode_check import damaged_among
+from trainauto.tasks.sr.data.image_dataset import damaged_among
 from trainauto.tasks.sr.data.pixel_format import PixelFormat
 from trainauto.tasks.sr.data.reading import Reading
 
@@ -43,7 +43,7 @@ def test_a_damaged_photograph_is_named_once_when_it_is_read(
 
 @pytest.mark.parametrize("few", [0, 64])
 def test_decoding_all_refuses_damaged_ones(damaged: Path, few: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("trainauto.tasks.sr.data.decode_check.FEW", few)
+    monkeypatch.setattr("trainauto.tasks.sr.data.image_dataset.FEW", few)
     whole = (damaged / "image_000.jpg").read_bytes()
     (damaged / "broken.png").write_bytes(b"\x89PNG\r\n\x1a\n")
     with pytest.raises(InputError, match=r"broken\.png"):
@@ -61,8 +61,8 @@ def _die(_path: str, form: PixelFormat) -> str:
 
 
 def test_killed_process_that_decodes_is_one_block(damaged: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("trainauto.tasks.sr.data.decode_check.FEW", 0)
+    monkeypatch.setattr("trainauto.tasks.sr.data.image_dataset.FEW", 0)
     monkeypatch.setattr("os.cpu_count", lambda: 2)  # one core would decode in this process
-    monkeypatch.setattr("trainauto.tasks.sr.data.decode_check._damage", _die)
+    monkeypatch.setattr("trainauto.tasks.sr.data.image_dataset._damage", _die)
     with pytest.raises(InputError, match=r"'train': a process .* was killed\n  Memory"):
         list(damaged_among([str(damaged / "image_000.jpg")], PixelFormat(3), "train"))

@@ -30,7 +30,8 @@ from tests.integration.commands import (
 from tests.integration.ranks import finish, train_ranks
 from tests.small_library_networks import SMALL_LIBRARY, scale_of
 from trainauto.archs import ARCHS
-from trainauto.builders.model import build_model, build_network, choose_precision
+from trainauto.builders.image_model import build_model, build_network
+from trainauto.builders.precision import choose_precision
 from trainauto.core.plan import Plan
 from trainauto.core.units import MIB
 from trainauto.options.load import load_options

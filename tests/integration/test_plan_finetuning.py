@@ -19,7 +19,7 @@ from trainauto.builders.finetune import FinetuneRun
 from trainauto.builders.finetune_automations import controller_settings
 from trainauto.builders.finetune_data import build_finetune_data, processor_of
 from trainauto.builders.finetune_networks import SAMPLE, Loaded
-from trainauto.builders.model import choose_precision
+from trainauto.builders.precision import choose_precision
 from trainauto.builders.tasks import finetuning_of
 from trainauto.commands.plan_table import table
 from trainauto.commands.recipes_table import recipes_json, recipes_table

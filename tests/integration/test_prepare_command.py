@@ -26,8 +26,8 @@ from trainauto.tasks.sr.data.image_io import read_image
 from trainauto.tasks.sr.degradations.image import to_image, to_pixels
 from trainauto.tasks.sr.degradations.sharpening import sharpened
 from trainauto.tasks.sr.preparation.journal import JOURNAL, REPORT
+from trainauto.tasks.sr.preparation.low_quality import matlab_bicubic
 from trainauto.tasks.sr.preparation.processes import in_processes
-from trainauto.tasks.sr.preparation.shrinking import matlab_bicubic
 from trainauto.tasks.sr.preparation.tiles import Grid, cut, tile_name
 
 COUNT, SIZE_PX = (200, (1356, 2040)) if ACCEPTANCE else (24, (300, 400))

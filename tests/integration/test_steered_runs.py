@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from tests.integration.commands import merged, run_directory, step_records, tiny_options, write_options
 from trainauto.automations import DynamicBatchSizeOptimizer
 from trainauto.build import build_run
-from trainauto.builders.model import load_compiler
+from trainauto.builders.precision import load_compiler
 from trainauto.core.errors import InputError
 from trainauto.core.plan import Plan
 from trainauto.engine.loop import train

@@ -52,7 +52,7 @@ class ControllerAutomation(Automation):
         self.controller.bounds.check(facts, self.name)
 
     def apply_minima(self, axes: tuple[Axis, ...], plan: Plan) -> tuple[Axis, ...]:
-        """Raise the minima to those of the options (C17, C19)."""
+        """Raise the minima to those of the options."""
         return self.controller.bounds.apply_minima(axes, plan)
 
     def expected_bytes(self, plan: Plan) -> int | None:

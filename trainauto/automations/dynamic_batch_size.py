@@ -1,4 +1,4 @@
-"""Steering crop and batch by peak memory: the automation, under the documented names (C29 to C36, E09 to E13)."""
+"""Steering crop and batch by peak memory: the automation, under the documented names."""
 
 from collections.abc import Callable
 from dataclasses import replace

@@ -13,7 +13,7 @@ from trainauto.core.process import parse_size_bytes
 
 
 class TrainingAutomations:
-    """Automations by the name they are registered by (C12, C13, C29); empty, and false, where nothing is enabled.
+    """Automations by the name they are registered by; empty, and false, where nothing is enabled.
 
     Args:
         options: the section as in an option file: ``enabled``, and for each automation its arguments.

@@ -17,10 +17,10 @@ from trainauto.automations.dynamic_batch_size import LQ_SIZE
 from trainauto.builders.components import build_component, locate_errors
 from trainauto.builders.degradations import degradation_arguments
 from trainauto.builders.discriminator import crop_is_judged_alone
+from trainauto.builders.image_model import channels_of, requirements_of
 from trainauto.builders.kept_sets import KeptSets
 from trainauto.builders.losses import check_targets, targets
 from trainauto.builders.metrics import MetricsByName, build_metrics
-from trainauto.builders.model import channels_of, requirements_of
 from trainauto.core.errors import InputError, Problem
 from trainauto.core.plan import BATCH_SIZE, Axis, Plan
 from trainauto.core.sharding import SINGLE_PROCESS, SampleSharding

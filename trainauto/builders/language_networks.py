@@ -9,7 +9,7 @@ from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from trainauto.builders.components import locate_errors
-from trainauto.builders.model import checkpoint_gradients, optimizer_maker
+from trainauto.builders.optimizers import checkpoint_gradients, optimizer_maker
 from trainauto.builders.texts import Loaded, planned_vocabulary
 from trainauto.core.batch import Batch
 from trainauto.core.plan import BATCH_SIZE, TOKENS, Plan

@@ -9,7 +9,6 @@ import torch
 from torch import nn
 
 from trainauto.builders.components import build_component, locate_errors
-from trainauto.builders.multitask_schedule import ScheduledTrainer
 from trainauto.builders.schedules import build_shape
 from trainauto.builders.trackers import tracker_sinks, tracker_words
 from trainauto.builders.trainer_lines import SayChanges, StopOnSignal, already_over, in_place_of_bars
@@ -19,11 +18,13 @@ from trainauto.builders.trainer_watchers import watchers_of
 from trainauto.core.errors import InputError, Problem
 from trainauto.core.files import write_json_atomically
 from trainauto.core.records import Progress
+from trainauto.core.run_events import LengthUnit
 from trainauto.core.units import size_text
 from trainauto.core.words import counted
 from trainauto.engine.signals import StopSignals
 from trainauto.integrations.huggingface.arguments import MemoryAwareTrainingArguments
 from trainauto.optim.precision import Precision
+from trainauto.optim.schedules import RateSchedule
 from trainauto.options.load import LoadedOptions
 from trainauto.options.multitask_options import MultitaskOptions, MultitaskTraining
 from trainauto.reporting.formatting import duration, in_thousands
@@ -300,3 +301,24 @@ def _tokenizer(loaded: Loaded, samples: Any) -> Any:
     texts = (samples[place].get("text") or "" for place in range(len(samples)))
     with locate_errors(loaded, ("tokenizer", "train")):
         return train_tokenizer(texts, chosen.train.vocab_size)
+
+
+class ScheduledTrainer(DynamicBatchingTrainer):
+    """Rates go by the schedule of an option file, whatever the arguments say of one.
+
+    Args:
+        loaded: the option file.
+        arguments: of :class:`~trainauto.tasks.multitask.trainer.DynamicBatchingTrainer`.
+        options: of it, too.
+    """
+
+    def __init__(self, loaded: LoadedOptions[MultitaskOptions], *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._loaded = loaded
+
+    def own_schedule(self, total: int, unit: LengthUnit, step_samples: float) -> RateSchedule:
+        """Return the schedule; its shape begins where the warm-up ends, as in transformers."""
+        train = self._loaded.options.train
+        step = step_samples if unit == "samples" else 1.0
+        warmup = train.warmup_steps * step or train.warmup_ratio * total
+        return RateSchedule(build_shape(self._loaded, total), total, unit, warmup, decays_after_warmup=True, step=step)

@@ -7,7 +7,7 @@ from trainauto.builders.automations import build_automations
 from trainauto.builders.distributed_setup import check_same_everywhere, limit_and_sharding
 from trainauto.builders.kept_sets import KeptSets
 from trainauto.builders.load_plugins import load_plugins
-from trainauto.builders.model import choose_precision
+from trainauto.builders.precision import choose_precision
 from trainauto.builders.task_parts import TaskParts
 from trainauto.builders.tasks import build_task
 from trainauto.core.automation import Automation

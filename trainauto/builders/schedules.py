@@ -1,11 +1,19 @@
 """Schedules of the learning rate, from options."""
 
+import logging
 from typing import Any
 
 from trainauto.builders.components import build_component
+from trainauto.core.run_events import LengthUnit
+from trainauto.models.base_model import BaseModel
 from trainauto.optim import SCHEDULES
 from trainauto.optim.registry import Shape
+from trainauto.optim.schedules import RateSchedule
 from trainauto.options.load import LoadedOptions
+from trainauto.options.run_options import RunOptions
+from trainauto.options.schema import Options
+
+logger = logging.getLogger(__name__)
 
 
 def build_shape(loaded: LoadedOptions[Any], total: int) -> Shape:
@@ -23,3 +31,45 @@ def build_shape(loaded: LoadedOptions[Any], total: int) -> Shape:
         loaded, SCHEDULES, ("train", "scheduler"), chosen.type, chosen.arguments, {"total": total}
     )()
     return shape
+
+
+def run_length(options: Options) -> tuple[int, LengthUnit]:
+    """Return the length of a run and what it is counted in."""
+    if options.train.total_iter is not None:
+        return options.train.total_iter, "steps"
+    return options.train.total_samples or 0, "samples"
+
+
+LEAST_FIRST_WEIGHTS = 0.1
+"""Share of the first weights in the average at the end of a run from which on that is said."""
+_AVERAGED_OVER = 5
+"""Times that a run is to be longer than what its average reaches back: 1 % of the first weights is left then."""
+
+
+def warn_of_short_run(options: Options, world_size: int = 1) -> None:
+    """Say so where a run is too short for its average: it would be validated mostly by weights it began with."""
+    train = options.train
+    decay = train.ema_decay
+    samples = options.datasets.train.batch_size_per_gpu * options.datasets.train.accum_iter * world_size
+    steps = train.total_iter or (train.total_samples or 0) // samples
+    if not decay or decay**steps < LEAST_FIRST_WEIGHTS:
+        return
+    fitting = 1 - float(f"{_AVERAGED_OVER / steps:.1g}") if steps > 2 * _AVERAGED_OVER else 0.0
+    logger.warning(
+        "ema_decay %g averages weights over about %.0f steps, and this run has %d: what is validated and saved is to "
+        "%.0f %% what the network began with. `ema_decay: %g` under train suits its length",
+        decay,
+        1 / (1 - decay),
+        steps,
+        100 * decay**steps,
+        fitting,
+    )
+
+
+def build_schedule(loaded: LoadedOptions[RunOptions], model: BaseModel, total: int, unit: LengthUnit) -> RateSchedule:
+    """Build the schedule of the learning rate over the length of a run, from the rates the optimizers have now."""
+    train, shape = loaded.options.train, build_shape(loaded, total)
+    warmup = train.warmup_steps or train.warmup_ratio * total
+    for optimizer in model.optimizers.values():
+        RateSchedule.remember_rates(optimizer)
+    return RateSchedule(shape, total, unit, warmup)

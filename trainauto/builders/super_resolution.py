@@ -14,9 +14,10 @@ from trainauto.builders.data import (
     first_plan,
     warn_of_shared_images,
 )
+from trainauto.builders.image_model import build_model, build_network
 from trainauto.builders.kept_sets import KeptSets
 from trainauto.builders.metrics import best_metric, build_metrics, warn_of_left_out_metrics
-from trainauto.builders.model import build_model, build_network, run_length, warn_of_short_run
+from trainauto.builders.schedules import run_length, warn_of_short_run
 from trainauto.builders.task_parts import TaskParts
 from trainauto.core.plan import Axis, Plan
 from trainauto.core.sharding import SINGLE_PROCESS, SampleSharding

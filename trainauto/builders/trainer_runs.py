@@ -10,7 +10,7 @@ from pathlib import Path
 from trainauto.builders.components import locate_errors
 from trainauto.builders.distributed_setup import new_folder
 from trainauto.builders.load_plugins import load_plugins
-from trainauto.builders.model import choose_precision
+from trainauto.builders.precision import choose_precision
 from trainauto.builders.trackers import check_trackers
 from trainauto.builders.trainer_run import Pair, TrainerRun
 from trainauto.core.errors import InputError, Problem

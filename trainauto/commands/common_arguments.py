@@ -10,10 +10,10 @@ from trainauto.core.errors import InputError, Problem
 if TYPE_CHECKING:
     import torch
 
+    from trainauto.inference.load_network import LoadedNetwork
     from trainauto.options.load import LoadedOptions
     from trainauto.options.run_options import FileOptions
     from trainauto.storage.run_directory import RunDirectory
-    from trainauto.inference.load_network import LoadedNetwork
 
 Commands = Any
 """What ``ArgumentParser.add_subparsers`` returns; argparse has no public name for it."""
@@ -99,12 +99,12 @@ def named_network(parsed: argparse.Namespace, device: "torch.device") -> "Loaded
         InputError: as :func:`check_network`, or what is named cannot be used.
         CheckpointError: the weights of the run are damaged.
     """
-    from trainauto.options.load import load_options, super_resolution_only
     from trainauto.inference.load_network import (
         load_network,
         network_from_weights,
         network_from_weights_alone,
     )
+    from trainauto.options.load import load_options, super_resolution_only
 
     check_network(parsed)
     if parsed.run is not None:

@@ -13,7 +13,7 @@ import torch
 
 from trainauto.automations import Automation
 from trainauto.build import build_run
-from trainauto.builders.model import channels_of
+from trainauto.builders.image_model import channels_of
 from trainauto.commands.doctor_checks.machine import batch_bytes
 from trainauto.commands.doctor_checks.reading_speed import reading
 from trainauto.control.controller import controllers_of

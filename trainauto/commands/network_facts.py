@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from trainauto.archs import ARCHS
-from trainauto.builders.model import requirements_of
+from trainauto.builders.image_model import requirements_of
 from trainauto.core.errors import InputError
 from trainauto.options.parameters import summary_of
 

@@ -13,8 +13,8 @@ from PIL import Image, ImageDraw, ImageFont
 
 from trainauto.builders.components import locate_errors
 from trainauto.builders.data import build_train_set
+from trainauto.builders.image_model import build_network
 from trainauto.builders.load_plugins import load_plugins
-from trainauto.builders.model import build_network
 from trainauto.core.errors import InputError, Problem
 from trainauto.core.files import write_atomically
 from trainauto.core.words import counted

@@ -20,9 +20,9 @@ from trainauto.commands.common_arguments import check_free, named_network
 from trainauto.core.errors import InputError, Problem
 from trainauto.core.files import write_atomically
 from trainauto.core.units import KIB, MIB, size_text
+from trainauto.inference.load_network import AVERAGED, AVERAGES, WEIGHTS, LoadedNetwork
 from trainauto.models.usable_weights import check_values
 from trainauto.tasks.sr.data.image_io import read_image
-from trainauto.inference.load_network import AVERAGED, AVERAGES, WEIGHTS, LoadedNetwork
 
 PHOTOGRAPHS = ("astronaut.png", "coffee.png", "chelsea.png")
 """Of those that ship inside scikit-image: what ONNX files are compared on."""

@@ -13,15 +13,12 @@ import torch
 from torch import nn
 
 from trainauto.builders.components import locate_errors
-from trainauto.builders.model import choose_precision
+from trainauto.builders.precision import choose_precision
 from trainauto.core.errors import InputError, Problem
 from trainauto.core.files import write_text_atomically
 from trainauto.core.json_text import to_json
 from trainauto.core.records import ValidationRecord
 from trainauto.core.words import counted
-from trainauto.options.load import LoadedOptions, LoadedTest
-from trainauto.reporting.formatting import WIDTH, duration, left_out, metric_text, table
-from trainauto.reporting.step_stats import gain_over_baseline
 from trainauto.inference.evaluate import (
     always_validating,
     measure,
@@ -30,6 +27,9 @@ from trainauto.inference.evaluate import (
     with_sets_of,
 )
 from trainauto.inference.load_network import load_network
+from trainauto.options.load import LoadedOptions, LoadedTest
+from trainauto.reporting.formatting import WIDTH, duration, left_out, metric_text, table
+from trainauto.reporting.step_stats import gain_over_baseline
 
 LONGEST_NAME = 24
 """Columns of an image's name; of a longer one the end is shown."""

@@ -19,12 +19,12 @@ from trainauto.core.errors import InputError, Problem
 from trainauto.core.process import without_memory_limit
 from trainauto.core.units import size_text
 from trainauto.core.words import counted, visible, visible_lines
+from trainauto.inference.load_network import LoadedNetwork
+from trainauto.inference.upscale import TileFigures, Upscaler, limited_meter
 from trainauto.memory.tracing.fake_tensors import warm_up
 from trainauto.tasks.sr.data.image_files import IMAGE_SUFFIXES, images_below, others_in_words
 from trainauto.tasks.sr.data.large_images import ImageWriter, read_picture
 from trainauto.tasks.sr.data.png_chunks import colour_space, mark_in
-from trainauto.inference.load_network import LoadedNetwork
-from trainauto.inference.upscale import TileFigures, Upscaler, limited_meter
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ SMALLEST_STEP, LARGEST_STEP = 2, 8
 """Of samples and of sides of crops; per cent of the value where memory is proportional to a size (tokens)."""
 
 STEP_PER_HEADROOM = 40
-"""Growth of an axis for the whole memory as headroom: 5 % of it gives a step of 2, 20 % one of 8 (E20's range)."""
+"""Growth of an axis for the whole memory as headroom: 5 % of it gives a step of 2, 20 % one of 8, as documented."""
 
 SHRINK_AFTER_OOM = 0.25
 

@@ -12,7 +12,7 @@ from trainauto.core.units import GIB, MIB
 logger = logging.getLogger(__name__)
 
 NEARLY_FULL, WORTH_SAYING = 0.95, 0.01
-"""Use above this is worth a warning (E19): a little more, and a step fails. The next one is for so much more."""
+"""Use above this is worth a warning: a little more, and a step fails. The next one is for so much more."""
 
 
 class VramStatistics:
@@ -49,12 +49,12 @@ class VramStatistics:
             self._warned = use
 
     def note_change(self, iteration: int, old: Plan | None, new: Plan, reason: str) -> None:
-        """Keep a change of plan (C10)."""
+        """Keep a change of plan in the history."""
         before = old.to_dict() if old else {}
         self.changes.append({"iteration": iteration, "old": before, "new": new.to_dict(), "reason": reason})
 
     def log_status(self, peaks: Sequence[int], target: float) -> None:
-        """Log use now, the peak of the period so far, and the target (E12)."""
+        """Log use now, the peak of the period so far, and the target."""
         reading = self.reading
         if reading is None or not reading.limit:
             return

@@ -1,4 +1,4 @@
-"""What both documents call on a loader (C36), and what datasets of plugins read: names of super-resolution."""
+"""What both documents call on a loader, and what datasets of plugins read: names of super-resolution."""
 
 from abc import ABC, abstractmethod
 from typing import NamedTuple

@@ -6,8 +6,8 @@ from dataclasses import replace
 from trainauto.core.batch import Batch
 from trainauto.core.records import StepRecord
 from trainauto.core.run_events import RunEnd
+from trainauto.core.workload import ShowableSamples
 from trainauto.engine.few_steps import warn_of_few_steps
-from trainauto.engine.first_samples import show_first_samples
 from trainauto.engine.leaving import end_of, reporting_failure, saving_on_errors
 from trainauto.engine.long_steps import warning_if_long
 from trainauto.engine.oom_policy import on_group_oom
@@ -94,3 +94,15 @@ def train_step(run: Training, batch: Batch, data_seconds: float) -> StepRecord |
         predicted=predicted,
         learning_rates=learning_rates,
     )
+
+
+SHOWN_SAMPLES = 6
+
+
+def show_first_samples(run: Run, batch: Batch) -> None:
+    """Report pictures of the first samples of the first step's batch, where samples can be shown."""
+    workload = run.loader.dataset.workload
+    if run.progress.steps or not isinstance(workload, ShowableSamples):
+        return
+    if shown := workload.shown(batch.tensors, SHOWN_SAMPLES):
+        run.reporter.first_samples(shown)

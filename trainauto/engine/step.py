@@ -6,6 +6,7 @@ have stepped before are not undone: where no pieces fit after them, the same sam
 """
 
 import logging
+import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,7 +14,7 @@ from functools import partial
 from math import fsum, isfinite
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from trainauto.core.batch import Batch
 from trainauto.core.errors import NonFiniteError
@@ -21,11 +22,10 @@ from trainauto.core.noise_scale import NoiseSample
 from trainauto.core.objectives import MicroBatch, Objective, parameters_of
 from trainauto.core.plan import BATCH_SIZE, Axis, size_axis
 from trainauto.core.records import MicrobatchSplit
-from trainauto.core.workload import weight_of
+from trainauto.core.workload import split, weight_of
 from trainauto.distributed.communicator import ABORT, DOES_NOT_FIT, LOST, OK, SINGLE_PROCESS, Communicator
 from trainauto.engine.gradients import as_planned, compute_gradients, divided, on_device
 from trainauto.engine.handed_on import say_differing
-from trainauto.engine.non_finite import terms_at_fault
 from trainauto.engine.optimizer_step import step_optimizer
 from trainauto.engine.part_norms import PartNorms
 from trainauto.engine.run_errors import CannotRepeatError, GroupOutOfMemoryError, RankAbortedError
@@ -352,3 +352,45 @@ def _where(batch: Batch) -> str:
     files = "\n".join(f"    {name}" for name in batch.names[:SHOWN_FILES])
     more = f"\n    ... and {len(batch) - SHOWN_FILES} more" if len(batch) > SHOWN_FILES else ""
     return f"  plan: {batch.plan}\n  files of the batch:\n{files}{more}"
+
+
+def terms_at_fault(
+    objective: Objective,
+    parameters: Sequence[nn.Parameter],
+    tensors: MicroBatch,
+    batch: Batch,
+    ran: MicrobatchSplit,
+    snapshot: StepSnapshot,
+) -> list[str]:
+    """Run a pass once more, and look at the gradients of each of its terms by itself.
+
+    The run is about to end: where this fails too (there may be no room, or a graph that runs once), no term is named.
+
+    Args:
+        objective: the pass, whose terms are finite.
+        parameters: what it changes.
+        tensors: the batch, on the device.
+        batch: the same as the loader gave it.
+        ran: in which pieces the pass ran.
+        snapshot: the moment at which it began.
+
+    Returns:
+        The names of the terms with a gradient that is NaN or Inf, in order; none where only the norm is too large.
+    """
+    trained = [parameter for parameter in parameters if parameter.requires_grad]
+    largest = math.ceil(len(batch) / ran.micro_batches)
+    found: dict[str, None] = {}
+    try:
+        snapshot.restore()
+        if ran.extent < batch.shape.extent:
+            tensors = batch.workload.shrink(tensors, batch.shape.extent, ran.extent)
+        with snapshot.one_pass():
+            for _, part in split(batch.workload, tensors, len(batch), largest):
+                for name, term in objective.loss(part).items():
+                    if term.requires_grad and name not in found:
+                        gradients = torch.autograd.grad(term, trained, retain_graph=True, allow_unused=True)
+                        if not all(bool(one.isfinite().all()) for one in gradients if one is not None):
+                            found[name] = None
+    except Exception:  # what is reported is the failure before this one
+        return []
+    return list(found)

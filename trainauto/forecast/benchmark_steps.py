@@ -9,8 +9,9 @@ from typing import Any
 import torch
 
 from trainauto.builders.data import crops_of
+from trainauto.builders.image_model import build_model, build_network, channels_of
 from trainauto.builders.load_plugins import load_plugins
-from trainauto.builders.model import build_model, build_network, channels_of, choose_precision
+from trainauto.builders.precision import choose_precision
 from trainauto.core.batch import Batch
 from trainauto.core.errors import TrainautoError
 from trainauto.core.free_memory import free_memory_bytes

@@ -7,8 +7,8 @@ from functools import partial
 
 from trainauto.builders.automations import CONTROLLER, choose_automation, is_controller
 from trainauto.builders.data import build_axes, build_train_set, first_plan
+from trainauto.builders.image_model import build_network
 from trainauto.builders.load_plugins import load_plugins
-from trainauto.builders.model import build_network
 from trainauto.builders.tasks import finetuning_of, images_of, texts_of
 from trainauto.control.controller import Controller, controllers_of
 from trainauto.core.decisions import RunFacts

@@ -8,7 +8,8 @@ from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode, unset_fake_temporarily
 
 from trainauto.builders.data import crops_of
-from trainauto.builders.model import build_model, build_network, channels_of, choose_precision
+from trainauto.builders.image_model import build_model, build_network, channels_of
+from trainauto.builders.precision import choose_precision
 from trainauto.builders.tasks import finetuning_of, images_of, texts_of
 from trainauto.engine.traced_training import FakeTraining, empty_batch
 from trainauto.memory.tracing.fake_tensors import as_fake

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from trainauto.builders.data import LUMA, build_val_sets, trains_on_luma
+from trainauto.builders.image_model import build_network, requirements_of
 from trainauto.builders.load_plugins import load_plugins
 from trainauto.builders.metrics import build_metrics, warn_of_left_out_metrics
-from trainauto.builders.model import build_network, requirements_of
 from trainauto.core.errors import InputError, Problem
 from trainauto.core.records import ValidationRecord
 from trainauto.options.load import LoadedOptions

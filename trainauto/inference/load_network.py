@@ -9,8 +9,8 @@ from pathlib import Path
 import torch
 from torch import nn
 
+from trainauto.builders.image_model import build_network, channels_of
 from trainauto.builders.load_plugins import load_plugins
-from trainauto.builders.model import build_network, channels_of
 from trainauto.builders.pretrained import mismatch, modern_weights, without_a_network
 from trainauto.core.errors import InputError, Place, Problem, nearest
 from trainauto.core.json_text import read_object

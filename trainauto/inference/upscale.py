@@ -11,12 +11,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from trainauto.builders.model import requirements_of
+from trainauto.builders.image_model import requirements_of
 from trainauto.core.errors import InputError, Problem
 from trainauto.core.free_memory import free_memory_bytes
 from trainauto.core.plan import BatchShape
 from trainauto.core.units import MIB
 from trainauto.forecast.benchmark_steps import SHARE_OF_FREE
+from trainauto.inference.load_network import LoadedNetwork
 from trainauto.memory.cost.cost_model import UPPER, CostModel
 from trainauto.memory.cost.forward_trace import forward_prior
 from trainauto.memory.cost.ratio_prior import ALLOCATED, FORWARD_PROCESS
@@ -28,7 +29,6 @@ from trainauto.memory.monitor.oom import is_out_of_memory
 from trainauto.memory.tracing.trace import TraceError
 from trainauto.tasks.sr.data.image_io import Pixels
 from trainauto.tasks.sr.data.large_images import Decoded, ImageWriter
-from trainauto.inference.load_network import LoadedNetwork
 from trainauto.tasks.sr.models.receptive_field import ReceptiveField, measure_receptive_field
 from trainauto.tasks.sr.models.tiles import Box, Read, TiledEnlarger
 

@@ -3,17 +3,18 @@
 import logging
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from types import TracebackType
 from typing import Any
 
+import torch
 from torch import nn
 from torch.utils.data import default_collate
 
 from trainauto.core.batch import Batch
-from trainauto.core.decisions import Decision
-from trainauto.core.errors import InputError
+from trainauto.core.decisions import Decision, GiveUp, Rollback
+from trainauto.core.errors import InputError, Problem
 from trainauto.core.plan import Plan
 from trainauto.core.records import Progress
 from trainauto.core.run_events import RunEnd, RunSummary
@@ -22,7 +23,8 @@ from trainauto.engine.controls import Controls
 from trainauto.engine.journal import DecisionJournal
 from trainauto.engine.loop import train_step
 from trainauto.engine.probe import choose_first_plan, measure
-from trainauto.engine.random_state import kept_random_state, random_state_on
+from trainauto.engine.random_state import kept_random_state, random_state_on, set_random_state_on
+from trainauto.engine.rollback import GivenUpError, reordered
 from trainauto.engine.train_step import next_batch
 from trainauto.engine.training import Training
 from trainauto.engine.warmup import lift_budget, put_limit_in_force
@@ -31,17 +33,72 @@ from trainauto.integrations.coupling import say_coupling
 from trainauto.integrations.loop_axes import Values
 from trainauto.integrations.loop_controller import LoopController
 from trainauto.integrations.loop_forecast import predict_from_small_steps, predict_from_traces
-from trainauto.integrations.loop_generators import take_up_generators
 from trainauto.integrations.loop_model import LoopModel, ModelObjective, check_kinds
 from trainauto.integrations.loop_parts import LoopSamples, as_not_drawn, build_loader, parse_budget, say_what_is_lacking
 from trainauto.integrations.loop_reports import LoopReports, config_of, loop_summary, options_of
-from trainauto.integrations.loop_rollback import GoBackCall, LoopRollback
 from trainauto.integrations.loop_step import HalfSteps, LoopStep
 from trainauto.integrations.map_samples import Collate, MapStyle, Resize
 from trainauto.integrations.own_rates import OwnRates
 from trainauto.integrations.samples import Weigh
 from trainauto.integrations.watchers import Watchers, decide_on_validation, validation_of, words_of_end
 from trainauto.memory.monitor.meter import MemoryMeter
+
+GoBackCall = Callable[[int], object]
+"""Loads the newest checkpoint of a loop that is of this step or before."""
+
+
+class LoopRollback:
+    """Has the loop load a checkpoint where that was decided, and its samples come in another order from there.
+
+    Args:
+        load: the loop's own; ``None`` where it has none.
+        watchers: what may decide it.
+
+    Raises:
+        InputError: they may, and there is nothing to load by.
+    """
+
+    def __init__(self, load: GoBackCall | None, watchers: Watchers) -> None:
+        if watchers.go_back and load is None:
+            message = "SpikeGuard goes back to checkpoints, and those of a loop are its own"
+            raise InputError(Problem(message, advice="Give AdaptiveLoop(go_back=...), which loads one of them."))
+        self._load = load
+
+    def carry_out(self, run: Training) -> Rollback | None:
+        """Do what was decided; return how the loop went back, or ``None`` where it did not.
+
+        Raises:
+            GivenUpError: the loop is to end.
+            InputError: what was to load a checkpoint has left the loop where it was.
+        """
+        asked, run.controls.to_undo = run.controls.to_undo, None
+        if isinstance(asked, GiveUp):
+            raise GivenUpError.after(asked, None)
+        if asked is None or self._load is None:
+            return None
+        before, rollbacks = run.progress, run.rollbacks
+        self._load(asked.good_until)
+        if run.progress.steps > asked.good_until:
+            message = f"go_back({asked.good_until}) has left the loop at step {run.progress.steps}"
+            raise InputError(Problem(message, advice="It calls load_state_dict() with a state of that step or before."))
+        return reordered(run, before, rollbacks, asked.reason)
+
+
+DRAWS_DIFFER = "what the model draws (dropout) differs from a run without the break"
+
+
+def take_up_generators(devices: Sequence[torch.device], state: Mapping[str, Any] | None) -> None:
+    """Have random generators be as in a state; say where it holds none, or those of other devices.
+
+    Args:
+        devices: of the model, besides the CPU.
+        state: of generators; ``None`` where an earlier version wrote it.
+    """
+    if state is None:
+        logger.warning("the state holds no random generators, as an earlier version wrote it: %s", DRAWS_DIFFER)
+    elif others := set_random_state_on(devices, state):
+        logger.warning("the state holds random generators of %s: %s", others, DRAWS_DIFFER)
+
 
 logger = logging.getLogger(__name__)
 

@@ -12,8 +12,8 @@ import yaml
 from tests.integration.commands import gan_options, merged, tiny_options, write_options
 from trainauto.builders.data import build_train_set
 from trainauto.builders.degradations import degradation_arguments, degradation_settings, sharpening
+from trainauto.builders.image_model import build_network
 from trainauto.builders.losses import target_of, targets
-from trainauto.builders.model import build_network
 from trainauto.core.errors import InputError
 from trainauto.data import SampleKey
 from trainauto.options.degradation_options import DegradationOptions, KernelOptions

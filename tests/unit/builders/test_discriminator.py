@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from tests.integration.commands import gan_options, tiny_options, write_options
-from trainauto.builders.model import build_model, build_network
+from trainauto.builders.image_model import build_model, build_network
 from trainauto.core.errors import InputError
 from trainauto.models.base_model import BaseModel
 from trainauto.models.weights import save_weights

@@ -11,7 +11,7 @@ from torch import nn
 
 from tests.made_runs import options_of
 from tests.unit.tasks.sr.archs.test_legacy_keys import numbered
-from trainauto.builders.model import build_network
+from trainauto.builders.image_model import build_network
 from trainauto.core.errors import InputError
 from trainauto.options.load import load_options
 from trainauto.tasks.sr.archs import ARCHS

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.integration.commands import tiny_options, write_options
-from trainauto.builders.model import warn_of_short_run
+from trainauto.builders.schedules import warn_of_short_run
 from trainauto.options.load import load_options
 
 

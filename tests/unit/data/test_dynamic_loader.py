@@ -10,8 +10,8 @@ from tests.scripted_loader import SAMPLES, SCRIPT, START, facts, logged, photogr
 from trainauto.core.errors import InputError
 from trainauto.core.plan import Plan
 from trainauto.data import DynamicDataLoader, GTImageDataset
+from trainauto.data.dynamic_loader import first_piece
 from trainauto.data.sampler import ShuffledStream
-from trainauto.data.split_batch import first_piece
 
 
 @pytest.fixture

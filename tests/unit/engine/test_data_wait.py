@@ -7,7 +7,7 @@ import pytest
 
 from tests.unit.engine.test_checkpointing_fallback import record as a_step
 from trainauto.core.records import StepRecord
-from trainauto.engine.data_wait import FIRST_STEPS, WATCHED_STEPS, DataWait
+from trainauto.engine.training import FIRST_STEPS, WATCHED_STEPS, DataWait
 
 ADVICE = "write cache_dir"
 

@@ -3,7 +3,7 @@
 from trainauto.automations import Automation
 from trainauto.core.decisions import PlanChange, Stop
 from trainauto.core.plan import Plan
-from trainauto.engine.peak_predictions import PeakPredictions
+from trainauto.engine.journal import PeakPredictions
 
 SMALL, LARGE = Plan.of(batch_size=2, lq_size=16), Plan.of(batch_size=4, lq_size=16)
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.token_workloads import IGNORED, PackedTokens, TextsWithImages, TokenModel, TokenRows, batch_of
 from trainauto.core.objectives import LossTerms, MicroBatch, Objective
 from trainauto.core.workload import Tensors, Workload, even_ends, split
-from trainauto.data.split_batch import without_first
+from trainauto.data.dynamic_loader import without_first
 from trainauto.engine.step import optimize_parameters
 from trainauto.engine.step_outcome import Stepped
 

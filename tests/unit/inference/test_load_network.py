@@ -14,12 +14,12 @@ from safetensors.torch import load_file, save_file
 from tests.made_runs import make_run, options_of
 from tests.unit.tasks.sr.archs.test_legacy_keys import numbered
 from trainauto.archs import ARCHS
-from trainauto.builders.model import build_network
+from trainauto.builders.image_model import build_network
 from trainauto.cli import main
 from trainauto.commands.common_arguments import check_network, named_network, takes_network
 from trainauto.core.errors import CheckpointError, InputError
-from trainauto.options.load import load_options
 from trainauto.inference.load_network import load_network, network_from_weights
+from trainauto.options.load import load_options
 
 CPU = torch.device("cpu")
 COMPACT = {"type": "compact", "num_feat": 8, "num_conv": 1}

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from trainauto.options.load import load_options
 from trainauto.inference.evaluate import with_images
+from trainauto.options.load import load_options
 
 SHIPPED = Path(__file__).parents[5] / "options" / "train" / "quickstart.yml"
 

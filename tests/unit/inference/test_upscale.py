@@ -15,11 +15,11 @@ from torch import Tensor, nn
 
 from trainauto.core.errors import InputError
 from trainauto.core.records import PeakReading
+from trainauto.inference.load_network import LoadedNetwork
+from trainauto.inference.upscale import Upscaler, as_pixels
 from trainauto.memory.monitor.meter import MemoryMeter
 from trainauto.tasks.sr.archs import ARCHS
 from trainauto.tasks.sr.data.large_images import Decoded, ImageWriter
-from trainauto.inference.load_network import LoadedNetwork
-from trainauto.inference.upscale import Upscaler, as_pixels
 
 MIB = 2**20
 

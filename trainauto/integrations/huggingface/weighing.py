@@ -2,13 +2,14 @@
 
 import logging
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from trainauto.engine.snapshot import StepSnapshot
 from trainauto.integrations.huggingface.cuts import (
@@ -22,7 +23,6 @@ from trainauto.integrations.huggingface.cuts import (
     reads_divisors,
     tells,
 )
-from trainauto.integrations.huggingface.disturbed import FACTORS, disturbed
 from trainauto.integrations.huggingface.divisors import divisor_of
 from trainauto.integrations.huggingface.loss import TrainerLoss, Weighing, has_counted_labels
 from trainauto.integrations.map_samples import MapSamples
@@ -235,3 +235,40 @@ def _taken_for_granted(loss: TrainerLoss, batch: Any, why: str) -> Found:
     takes_items = loss.items_here(batch) is not None
     weighing = Weighing.SUM if takes_items else Weighing.SAMPLES
     return Found(weighing, takes_items, f"{why}: what parts of a batch weigh is not known. {DECLARE}")
+
+
+FACTORS = (1.0, 4.0, 16.0)
+"""By what weights are multiplied where losses agree, as those of a fresh head do: first by as little as will do."""
+
+
+@contextmanager
+def disturbed(module: nn.Module, factor: float) -> Iterator[bool]:
+    """Have a model give other outputs for other samples; say whether there was memory for a copy of its weights.
+
+    Those it trains get noise of the size that layers begin with, and are multiplied.
+    """
+    weights = [weight for weight in module.parameters() if weight.requires_grad and weight.ndim > 1]
+    kept: list[Tensor] = []
+    try:
+        kept += [weight.detach().clone() for weight in weights]
+        generator = torch.Generator(weights[0].device).manual_seed(0) if weights else None
+        with torch.no_grad():
+            for weight in weights:
+                size = (weight.shape[0] / weight.numel()) ** 0.5
+                weight.add_(torch.empty_like(weight).normal_(0, size, generator=generator)).mul_(factor)
+    except (RuntimeError, MemoryError) as error:
+        if not is_out_of_memory(error):
+            raise
+        _put_back(weights, kept)
+        yield False
+        return
+    try:
+        yield True
+    finally:
+        _put_back(weights, kept)
+
+
+def _put_back(weights: Sequence[Tensor], kept: Sequence[Tensor]) -> None:
+    with torch.no_grad():
+        for weight, copy in zip(weights, kept, strict=False):
+            weight.copy_(copy)

@@ -4,6 +4,7 @@ There is one true window a step. What it read travels in the step's record, and 
 curves) takes its own maxima from the records: none can disturb another.
 """
 
+import logging
 import os
 import platform
 from collections.abc import Iterator
@@ -12,10 +13,10 @@ from pathlib import Path
 
 import torch
 
-from trainauto.core.process import limit_private_memory
+from trainauto.core.process import GROWING, limit_private_memory, own_allocator_settings
 from trainauto.core.records import PeakReading
+from trainauto.core.units import MIB
 from trainauto.memory.monitor import budget, device_use
-from trainauto.memory.monitor.growing_segments import let_segments_grow
 
 CLEAR_REFS = Path("/proc/self/clear_refs")
 
@@ -182,3 +183,34 @@ def resident_bytes() -> int | None:
 
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return None
+
+
+logger = logging.getLogger(__name__)
+
+
+def let_segments_grow(device: torch.device) -> None:
+    """Have torch's CUDA allocator grow its segments in place from here on, on Linux; the user's own settings stay.
+
+    :func:`~trainauto.core.process.use_expandable_segments` does so before torch is loaded. Here torch is loaded
+    already, and its runtime setter does it: what lies on the card keeps its segments, and what comes takes such ones.
+    """
+    if device.type != "cuda" or platform.system() != "Linux" or own_allocator_settings(os.environ):
+        return
+    if settings_in_force():
+        return  # the environment came in time, or code of the user was here before
+    torch._C._accelerator_setAllocatorSettings(GROWING)  # from torch 2.11 on
+    if before := torch.cuda.memory_reserved(device):
+        logger.info(
+            "torch's expandable segments are switched on; %.0f MiB of the card lie in fixed ones since before. "
+            "Call trainauto.set_environment() before torch is imported to have them from the start",
+            before / MIB,
+        )
+
+
+def settings_in_force() -> str:
+    """Return what torch's allocator was set to, by the environment or at run time; empty for its defaults."""
+    read = getattr(torch._C, "_accelerator_getAllocatorSettings", None)
+    if read is not None:
+        return str(read())
+    settings = torch.cuda.memory._snapshot()["allocator_settings"]  # pragma: no cuda
+    return str(settings["PYTORCH_CUDA_ALLOC_CONF"]) or (GROWING if settings["expandable_segments"] else "")

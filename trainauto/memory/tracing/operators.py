@@ -1,15 +1,47 @@
 """Facts about operators that following their memory needs, looked up once for each."""
 
 import re
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
+from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor
 
 from trainauto.memory.tracing.in_place import WRITES
 from trainauto.memory.tracing.kernel_buffers import BUFFERS, Buffers
 from trainauto.memory.tracing.multiplications import COUNTS, Count
-from trainauto.memory.tracing.result_storages import SETTLES, Settle
 from trainauto.memory.tracing.workspaces import SCRATCH, Scratch
+
+Settle = Callable[[Sequence[Any], Any, bool], None]
+"""Gives the storages of results their bytes, by the arguments of an operator, its results, and whether on a card."""
+
+
+def _keep_elements(args: Sequence[Any], out: Any, _on_card: bool) -> None:
+    elements = torch.broadcast_shapes(args[0].shape, args[1].shape).numel()  # type: ignore[no-untyped-call]
+    _resize(out, elements * out.element_size())
+
+
+def _drop_buffer(_args: Sequence[Any], out: Any, on_card: bool) -> None:
+    """Only the kernel of a CPU has use for it (``log_sigmoid_forward_cuda``, ATen/native/cuda/Activation.cpp)."""
+    if on_card:
+        _resize(out[1], 0)
+
+
+def _resize(tensor: Tensor, size_bytes: int) -> None:
+    if isinstance(tensor, FakeTensor) and tensor.untyped_storage().nbytes() != size_bytes:
+        tensor.untyped_storage().resize_(size_bytes)
+
+
+SETTLES: Mapping[str, Settle] = {
+    **dict.fromkeys(
+        ("aten::mse_loss", "aten::smooth_l1_loss", "aten::binary_cross_entropy", "aten::soft_margin_loss"),
+        _keep_elements,
+    ),
+    "aten::log_sigmoid_forward": _drop_buffer,
+}
+"""By the name of the operator's schema."""
+
 
 _aten = torch.ops.aten
 

@@ -6,6 +6,7 @@ operator gives or takes. On real tensors it is a measurement, on fake ones a pre
 
 import gc
 import json
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
@@ -24,7 +25,6 @@ from trainauto.memory.cuda_allocator.steps import Late, Needed, needed_bytes, pe
 from trainauto.memory.tracing.holders import ModuleWork, PeakHolders, holders_at_peak, work_by_module
 from trainauto.memory.tracing.host_reads import HostRead, ModelReads, UnanswerableError, place_of_error
 from trainauto.memory.tracing.libraries import Libraries
-from trainauto.memory.tracing.mask_checks import masks_by_content
 from trainauto.memory.tracing.owners import ModuleOwners
 from trainauto.memory.tracing.step_log import Construction
 from trainauto.memory.tracing.storage_tracker import LiveStorages, UntraceableTensorError
@@ -320,3 +320,34 @@ def _reason(error: Exception) -> str:
         case _:
             lines = str(error).strip().splitlines()
             return f"{type(error).__name__}{': ' + lines[0] if lines else ''}, at {place}"
+
+
+_MODULE, _FUNCTION = "transformers.masking_utils", "is_tracing"
+
+
+@contextmanager
+def masks_by_content(is_known: Callable[[Tensor], bool]) -> Iterator[None]:
+    """Let Transformers look at masks whose content is known, as it does in a run; nothing is done where it is not used.
+
+    Decoders make themselves a mask of ones where a batch brings none (BART, Marian), others look for texts that lie
+    one behind the other (Llama without a mask). Without this they would write out masks that no run has: 1 to 8 % of a
+    peak.
+
+    Args:
+        is_known: says whether the content of a fake tensor is known.
+    """
+    masks = sys.modules.get(_MODULE)
+    original = getattr(masks, _FUNCTION, None)
+    if original is None:
+        yield
+        return
+
+    def is_tracing(tensor: Tensor | None = None) -> bool:
+        known = isinstance(tensor, Tensor) and is_known(tensor)
+        return bool(original(None if known else tensor))
+
+    setattr(masks, _FUNCTION, is_tracing)
+    try:
+        yield
+    finally:
+        setattr(masks, _FUNCTION, original)

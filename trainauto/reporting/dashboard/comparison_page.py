@@ -1,9 +1,9 @@
 """The page of several runs: what differs, curves over each other, figures side by side."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import accumulate
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 
@@ -12,13 +12,48 @@ from trainauto.core.words import counted, visible
 from trainauto.reporting.dashboard import run_history as names
 from trainauto.reporting.dashboard.blocks import LONGEST_TEXT, Block, chart, line, pairs, points, section, table, tile
 from trainauto.reporting.dashboard.bounded_curves import Curves
-from trainauto.reporting.dashboard.in_common import InCommon, alone_words
 from trainauto.reporting.dashboard.run_history import RunHistory
 from trainauto.reporting.dashboard.shared_pictures import shared_pictures
 from trainauto.reporting.formatting import MARK, metric_text
 from trainauto.reporting.runs.comparison import Comparison
 from trainauto.reporting.runs.comparison_layout import Row
 from trainauto.reporting.runs.comparison_text import course_rows, metric_rows, names_in, option_text
+
+Key = TypeVar("Key")
+
+
+class InCommon(Generic[Key]):
+    """Tells what at least two runs have from what only one has. Runs that have nothing yet do not count.
+
+    Args:
+        found: what each run has.
+
+    Attributes:
+        shared: what is compared; all of it where a single run has anything.
+        alone: what only one run has, by the number of the run.
+        is_all: whether all have the same.
+    """
+
+    def __init__(self, found: Sequence[Collection[Key]]) -> None:
+        times = [key for keys in found for key in dict.fromkeys(keys)]
+        having = sum(bool(keys) for keys in found)
+        self.is_all = len({frozenset(keys) for keys in found if keys}) <= 1
+        self.shared = [key for key in dict.fromkeys(times) if times.count(key) > 1 or having == 1]
+        alone = [[key for key in keys if key not in self.shared] for keys in found]
+        self.alone = {number: keys for number, keys in enumerate(alone) if keys}
+
+
+def alone_words(noun: str, alone: Mapping[int, Sequence[str]], called: Sequence[str]) -> Iterator[str]:
+    """Yield what only one run has, each with its noun and the name of the run.
+
+    Args:
+        noun: what it is.
+        alone: its names by the number of the run.
+        called: the names of the runs.
+    """
+    for number, lacking in alone.items():
+        yield from (f"{noun} {name} ({called[number]})" for name in lacking)
+
 
 _MOST_METRICS = 24
 _MOST_RATES = 2

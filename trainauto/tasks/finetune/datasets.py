@@ -2,7 +2,7 @@
 
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -12,13 +12,13 @@ from torch import Tensor
 
 from trainauto.core.plan import BatchShape
 from trainauto.core.workload import Tensors
-from trainauto.data.packing import IntArray, SampleSizes
+from trainauto.data.packing import FewestBatches, IntArray, SampleSizes
+from trainauto.data.packing.pack import pack_ordered
 from trainauto.integrations.samples import NestedSamples, Template, Weigh
 from trainauto.integrations.structure import Structure, leaves_of
 from trainauto.tasks.finetune.conversation_samples import ROWS_OF, ConversationSamples
 from trainauto.tasks.finetune.conversations import Conversation
 from trainauto.tasks.finetune.encoding import IDS, MASK, ConversationEncoder, Encoded
-from trainauto.tasks.finetune.passes import PassCost
 
 
 class ConversationDataset:
@@ -64,7 +64,7 @@ class ConversationCollator:
         samples: puts them together.
         example: a conversation with pictures; ``None`` where there are none in the run.
         longest_first: whether conversations come from the longest to the shortest, whose passes are then of neighbours
-            by length (:mod:`~trainauto.tasks.finetune.passes`); else in the order in which they are given.
+            by length (:mod:`~trainauto.tasks.finetune.datasets`); else in the order in which they are given.
     """
 
     def __init__(self, samples: ConversationSamples, example: Encoded | None, *, longest_first: bool = False) -> None:
@@ -176,3 +176,43 @@ class PlannedConversations(NestedSamples):
     def check(self, leaves: Mapping[str, Any], samples: int) -> None:
         """Accept a batch: the collator sees to it that all are made alike."""
         del leaves, samples
+
+
+@dataclass(frozen=True)
+class PassCost:
+    """What a pass takes, in parts of what the largest conversation takes alone.
+
+    A pass fits where so many of the largest would: by padded tokens, words and those of pictures, and by rows of
+    pictures (patches) that the vision tower reads; or where it has no more conversations than that.
+
+    Attributes:
+        tokens: of the largest conversation, pictures included.
+        rows: what its pictures are to the vision tower; 1 where it has none.
+        unit: what costs are in.
+    """
+
+    tokens: int
+    rows: int
+    unit: str = "parts of the largest conversation"
+
+    def cost(self, samples: IntArray, longest: IntArray, images: IntArray) -> IntArray:
+        """Return what passes cost; ``images`` are rows of pictures."""
+        held = np.maximum(samples * longest * self.rows, images * self.tokens)
+        cost: IntArray = np.minimum(held, samples * self.tokens * self.rows)
+        return cost
+
+    def bound(self, largest: int) -> int:
+        """Return what so many of the largest conversations cost."""
+        return largest * self.tokens * self.rows
+
+    def ends(self, sizes: SampleSizes, largest: int) -> list[int]:
+        """Return where the fewest passes end that take no more than so many of the largest conversations.
+
+        Args:
+            sizes: tokens and rows of pictures of the step's conversations, from the longest to the shortest.
+            largest: how many of the largest a pass may hold.
+        """
+        count = len(sizes)
+        rule = FewestBatches(self, self.bound(largest))
+        ends: list[int] = pack_ordered(rule, sizes, np.arange(count), np.full(count, count)).ends.tolist()
+        return ends

@@ -67,7 +67,7 @@ def check_finite(value: float, what: str, step: int, learning_rate: float) -> No
         learning_rate: of the option file.
 
     Raises:
-        NonFiniteError: says what helps (D44).
+        NonFiniteError: says what helps: a smaller rate, warm-up.
     """
     if not math.isfinite(value):
         raise NonFiniteError(

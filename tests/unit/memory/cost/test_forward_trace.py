@@ -4,10 +4,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from trainauto.inference.upscale import as_pixels
 from trainauto.memory.cost.forward_trace import forward_prior
 from trainauto.memory.tracing.trace import TraceError, trace
 from trainauto.tasks.sr.archs import ARCHS
-from trainauto.inference.upscale import as_pixels
 
 CPU = torch.device("cpu")
 SIDES = (32, 64, 128)

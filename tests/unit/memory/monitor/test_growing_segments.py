@@ -9,8 +9,8 @@ import torch
 from trainauto.core import process
 from trainauto.memory.cuda_allocator.segments import planned_segments
 from trainauto.memory.monitor import growing_segments
-from trainauto.memory.monitor.growing_segments import let_segments_grow
-from trainauto.memory.monitor.growing_segments import settings_in_force as settings
+from trainauto.memory.monitor.meter import let_segments_grow
+from trainauto.memory.monitor.meter import settings_in_force as settings
 
 CARD = torch.device("cuda", 0)
 

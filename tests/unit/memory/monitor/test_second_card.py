@@ -12,7 +12,7 @@ from torch import nn
 
 import trainauto
 from trainauto.builders.memory import preset_for
-from trainauto.builders.model import choose_precision
+from trainauto.builders.precision import choose_precision
 from trainauto.builders.summary import device_name
 from trainauto.engine.snapshot import StepSnapshot
 from trainauto.memory.monitor import budget

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from trainauto.memory.tracing.mask_checks import masks_by_content
+from trainauto.memory.tracing.trace import masks_by_content
 
 MODULE = "transformers.masking_utils"
 

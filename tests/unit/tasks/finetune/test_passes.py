@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from trainauto.core.workload import even_ends
 from trainauto.data.packing import IntArray, SampleSizes, check_monotone
-from trainauto.tasks.finetune.passes import PassCost
+from trainauto.tasks.finetune.datasets import PassCost
 
 CONVERSATIONS, STEP = 3200, 32
 

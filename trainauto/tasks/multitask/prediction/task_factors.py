@@ -10,7 +10,7 @@ never measured follows the others. Noise is Student's t with 4 degrees of freedo
 and Taylor 1989): one peak that something else took part in moves nothing once there are others.
 
 What is compared is always the prediction without any factor: a factor on top of a corrected prediction would be fed
-back, and never settle (the source compared so, A32).
+back, and never settle (the documented guardian compared so).
 """
 
 from collections import deque

@@ -16,7 +16,7 @@ Collate = Callable[[list[Any]], Mapping[str, Any]]
 
 
 class Described(Protocol):
-    """A dataset that says of each sample what it is (A11)."""
+    """A dataset that says of each sample what it is: its task, images and tokens."""
 
     def __len__(self) -> int: ...
 

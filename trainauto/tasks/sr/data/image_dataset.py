@@ -2,15 +2,20 @@
 
 import hashlib
 import logging
+import os
+import unicodedata
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
 
 from torch import Tensor
 
-from trainauto.core.errors import InputError, Problem
+from trainauto.core.errors import InputError, Problem, nearest
 from trainauto.core.hashing import splitmix64
 from trainauto.core.plan import Plan
 from trainauto.core.units import size_text
@@ -18,13 +23,12 @@ from trainauto.core.words import counted
 from trainauto.data.dynamic_dataset import DatasetScan, DynamicDataset, SampleKey, SmallRun
 from trainauto.data.sample_files import Kept, SampleFiles
 from trainauto.tasks.sr.data.augmentations import Augmentations, Crops
-from trainauto.tasks.sr.data.decode_check import damaged_among
 from trainauto.tasks.sr.data.geometry import flipped, to_tensor
 from trainauto.tasks.sr.data.image_crops import ImageCrops
 from trainauto.tasks.sr.data.image_files import ImageFile, distinct_names, find_images
-from trainauto.tasks.sr.data.image_io import Pixels, read_header, read_pixels
+from trainauto.tasks.sr.data.image_io import Pixels, decoded, read_header, read_pixels
+from trainauto.tasks.sr.data.image_source import name_in
 from trainauto.tasks.sr.data.kept_images import Files, files_taken, sample_files_of
-from trainauto.tasks.sr.data.meta_info import listed_in
 from trainauto.tasks.sr.data.pair_sizes import WrongPair, problems_of, say_cropped
 from trainauto.tasks.sr.data.pixel_cache import PixelCache
 from trainauto.tasks.sr.data.pixel_format import DEEPEST_BITS, PixelFormat
@@ -291,3 +295,85 @@ def _refuse(problems: list[Problem]) -> None:
         left_out = len(problems) - SHOWN_PROBLEMS
         more = [Problem(f"... and {counted(left_out, 'more problem')}")] if left_out > 0 else []
         raise InputError(problems[:SHOWN_PROBLEMS] + more)
+
+
+FEW = 64
+"""So many images are decoded before further processes would have started."""
+
+
+def damaged_among(paths: Sequence[str], form: PixelFormat, set_name: str) -> Iterator[Problem]:
+    """Yield what is wrong with each image that cannot be decoded, or that the decoder says is damaged.
+
+    On all cores where there are many: each process hears what its own decoder says.
+
+    Raises:
+        InputError: one of these processes was killed.
+    """
+    look = partial(_damage, form=form)
+    if len(paths) <= FEW or (os.cpu_count() or 1) == 1:
+        damages = map(look, paths)
+        yield from (_problem(*result, set_name) for result in zip(paths, damages, strict=True) if result[1])
+        return
+    with ProcessPoolExecutor(min(16, os.cpu_count() or 1), mp_context=get_context("spawn")) as processes:
+        answers = processes.map(look, paths, chunksize=16)
+        try:
+            yield from (_problem(*result, set_name) for result in zip(paths, answers, strict=True) if result[1])
+        except BrokenProcessPool as error:
+            advice = "Memory may have run out. Free some, or leave decode_all out."
+            raise InputError(
+                Problem(f"dataset '{set_name}': a process that decodes images was killed", advice=advice)
+            ) from error
+
+
+def _damage(path: str, form: PixelFormat) -> str:
+    try:
+        return decoded(path, form)[1]
+    except InputError as error:
+        return error.problems[0].message
+
+
+def _problem(path: str, damage: str, set_name: str) -> Problem:
+    what = damage if path in damage else f"{path} is damaged: {damage}"
+    return Problem(f"dataset '{set_name}': {what}", advice="Copy or download it again, or leave it out.")
+
+
+SHOWN_NAMES = 5
+
+
+def names_in(meta_info: str) -> list[str]:
+    """Return the names in a list, in its order: ``0001_s001.png (480,480,3)`` names ``0001_s001.png``.
+
+    Raises:
+        InputError: the file cannot be read, or names nothing.
+    """
+    try:
+        lines = Path(meta_info).expanduser().read_text(encoding="utf-8-sig").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(Problem(f"cannot read {meta_info}: {error}", argument="meta_info")) from error
+    names = [_as_compared(name_in(line)) for line in lines if line.strip()]
+    if not names:
+        raise InputError(Problem(f"{meta_info} names no images", argument="meta_info"))
+    return names
+
+
+def listed_in(meta_info: str, files: Sequence[ImageFile], set_name: str) -> list[ImageFile]:
+    """Return the files that a list names by their paths below their roots, in the order of ``files``.
+
+    Raises:
+        InputError: the list cannot be read, or names files that no root has.
+    """
+    wanted = dict.fromkeys(names_in(meta_info))
+    there = {_as_compared(file.path_below_root) for file in files}
+    if missing := [name for name in wanted if name not in there]:
+        message = f"dataset '{set_name}': {meta_info} names {len(missing)} of {len(wanted)} images that are not there: "
+        message += ", ".join(missing[:SHOWN_NAMES]) + (", ..." if len(missing) > SHOWN_NAMES else "")
+        advice = nearest(missing[0], there)
+        if ", " in missing[0]:
+            advice = "Name one file on each line: the high-quality image."
+        raise InputError(Problem(message, advice=advice, argument="meta_info"))
+    return [file for file in files if _as_compared(file.path_below_root) in wanted]
+
+
+def _as_compared(name: str) -> str:
+    """Return a name as Linux writes it: Windows has other slashes, and macOS other accents."""
+    return unicodedata.normalize("NFC", name.replace("\\", "/"))

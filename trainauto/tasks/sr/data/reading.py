@@ -14,7 +14,7 @@ class Reading:
         cache_dir: folder for decoded pixels; ``None`` decodes on every read.
         decode_all: have ``scan`` decode every image, and refuse damaged ones.
         meta_info: a text file that names the high-quality images to read, see
-            :func:`~trainauto.tasks.sr.data.meta_info.listed_in`; ``None`` reads all.
+            :func:`~trainauto.tasks.sr.data.image_dataset.listed_in`; ``None`` reads all.
         root_weights: how often each root of ``dataroot_gt`` is drawn from, in proportion; ``None`` draws every image as
             often as any other.
         bits: of the pixels, 8 or 16.

@@ -152,8 +152,8 @@ class SRModel(BaseModel):
         return pixels.to(torch.float32, memory_format=self._format).div_(largest_of(pixels))
 
     def _on_device(self, network: nn.Module) -> nn.Module:
-        locate_errors: nn.Module = network.to(self.device, memory_format=self._format)  # type: ignore[call-overload]
-        return locate_errors.train()
+        placed: nn.Module = network.to(self.device, memory_format=self._format)  # type: ignore[call-overload]
+        return placed.train()
 
     def _new_pass(self, name: str, loss: Callable[[MicroBatch], LossTerms], *networks: nn.Module) -> Objective:
         """Return the pass of the optimizer of that name, whose loss runs ``networks`` in training mode."""

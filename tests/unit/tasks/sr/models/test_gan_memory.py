@@ -14,7 +14,8 @@ from tests.acceptance import ACCEPTANCE
 from tests.documents import ROOT
 from tests.optimizer_failures import FailsAt
 from tests.seeded_towers import write_seeded_towers
-from trainauto.builders.model import build_model, build_network, choose_precision
+from trainauto.builders.image_model import build_model, build_network
+from trainauto.builders.precision import choose_precision
 from trainauto.core.batch import Batch
 from trainauto.core.plan import BatchShape, Plan
 from trainauto.engine.snapshot import StepSnapshot

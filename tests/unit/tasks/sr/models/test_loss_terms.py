@@ -13,7 +13,8 @@ from tests.traced_networks import PLAN, write_traced_options
 from tests.unit.engine.test_step import batch_of, step
 from tests.unit.tasks.sr.models.test_srgan_model import Judge, gan
 from trainauto.builders.data import build_train_set
-from trainauto.builders.model import build_model, build_network, choose_precision
+from trainauto.builders.image_model import build_model, build_network
+from trainauto.builders.precision import choose_precision
 from trainauto.core.errors import InputError
 from trainauto.engine.step import StepSettings, optimize_parameters
 from trainauto.engine.step_outcome import Stepped

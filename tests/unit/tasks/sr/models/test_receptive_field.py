@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from tests.acceptance import only_in_acceptance
-from trainauto.builders.model import requirements_of
+from trainauto.builders.image_model import requirements_of
 from trainauto.core.plan import SizeRequirements
 from trainauto.tasks.sr.archs import ARCHS
 from trainauto.tasks.sr.models.receptive_field import TOLERANCE, measure_receptive_field

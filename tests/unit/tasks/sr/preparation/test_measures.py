@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from scipy.fft import dctn
 
 from tests.conftest import PHOTOGRAPHS
-from trainauto.tasks.sr.preparation.measures import blockiness, detail, grey_levels, perceptual_hash
 from trainauto.tasks.sr.preparation.tiles import Grid, cut
+from trainauto.tasks.sr.preparation.work import blockiness, detail, grey_levels, perceptual_hash
 
 NAMES = ("astronaut.png", "coffee.png", "chelsea.png", "camera.png", "rocket.jpg")
 

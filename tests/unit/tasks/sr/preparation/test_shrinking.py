@@ -10,8 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from trainauto.tasks.sr.data.geometry import shrunk
-from trainauto.tasks.sr.preparation.low_quality import SHRINKING
-from trainauto.tasks.sr.preparation.shrinking import matlab_bicubic
+from trainauto.tasks.sr.preparation.low_quality import SHRINKING, matlab_bicubic
 
 
 def cubic(x: Fraction) -> Fraction:

@@ -5,9 +5,8 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainauto.tasks.sr.preparation.duplicates import looks_like
 from trainauto.tasks.sr.preparation.journal import Entry
-from trainauto.tasks.sr.preparation.verdicts import BLOCKY, DUPLICATE, LOW_DETAIL, Thresholds, verdicts
+from trainauto.tasks.sr.preparation.verdicts import BLOCKY, DUPLICATE, LOW_DETAIL, Thresholds, looks_like, verdicts
 
 
 def compared_one_by_one(hashes: list[int], most_bits: int) -> list[int | None]:

@@ -12,7 +12,7 @@ from tests.acceptance import ACCEPTANCE, only_in_acceptance
 from tests.made_runs import options_of
 from tests.small_library_networks import SMALL_LIBRARY, scale_of
 from trainauto.archs import ARCHS
-from trainauto.builders.model import build_network
+from trainauto.builders.image_model import build_network
 from trainauto.core.errors import InputError
 from trainauto.options.load import load_options
 from trainauto.tasks.sr.recognition import recognise

@@ -1,89 +1,34 @@
-"""Network, losses, optimizer and schedule from options."""
+"""Networks, discriminator and model of super-resolution from options."""
 
-import importlib
 import inspect
-import logging
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.optim import Optimizer
 
 from trainauto.archs import ARCHS, is_discriminator
 from trainauto.builders.components import build_component, locate_errors
 from trainauto.builders.discriminator import discriminator_options
 from trainauto.builders.losses import build_losses, labels, target_of
+from trainauto.builders.optimizers import checkpoint_gradients, optimizer_maker
 from trainauto.builders.pretrained import load_start
-from trainauto.builders.schedules import build_shape
 from trainauto.core.errors import InputError, Problem
 from trainauto.core.plan import SizeRequirements
-from trainauto.core.process import without_garbage_collection
-from trainauto.core.run_events import LengthUnit
-from trainauto.core.words import counted
-from trainauto.distributed.communicator import SINGLE_PROCESS, Communicator
 from trainauto.memory.monitor.oom import is_out_of_memory
 from trainauto.memory.tracing.host_reads import place_of_error
-from trainauto.models.activation_checkpointing import ActivationCheckpointingError, in_words
 from trainauto.models.base_model import BaseModel
 from trainauto.models.parallel import Parallel
-from trainauto.optim import OPTIMIZERS
 from trainauto.optim.precision import Precision
-from trainauto.optim.schedules import RateSchedule
 from trainauto.options.combination_checks import image_sets
 from trainauto.options.load import LoadedOptions
-from trainauto.options.resource_options import AUTO
-from trainauto.options.run_options import FileOptions, RunOptions
 from trainauto.options.schema import Component, Options
 from trainauto.tasks.sr.losses.term import WHOLE, LossTerm
 from trainauto.tasks.sr.models import MODELS
 
-logger = logging.getLogger(__name__)
-
-COMPILER = "torch._dynamo"
-
 IMAGE_SETS = frozenset({"gtimagedataset", "pairedimagedataset", "realesrgandataset", "realesrganpaireddataset"})
 IMAGE_CHANNELS = (1, 3)
 """What images of these sets are read as."""
-
-
-def choose_precision(loaded: LoadedOptions[FileOptions], ranks: Communicator = SINGLE_PROCESS) -> Precision:
-    """Choose device and number format, and set torch up accordingly."""
-    options = loaded.options
-    if options.num_threads is not None:
-        torch.set_num_threads(options.num_threads)
-    if torch.are_deterministic_algorithms_enabled() != options.deterministic:
-        torch.use_deterministic_algorithms(options.deterministic)  # loads torch's compiler
-    has_cuda = torch.cuda.is_available()
-    if options.device == "cuda" and not has_cuda:
-        with locate_errors(loaded, ("device",)):
-            raise InputError(
-                Problem("torch finds no CUDA device", advice="Use `device: auto`, or install torch for CUDA.")
-            )
-    use_cuda = has_cuda and options.device != "cpu"
-    if use_cuda and ranks.world_size > 1:  # pragma: no cuda
-        _take_gpu(loaded, ranks.local_rank)
-    device = torch.device("cuda", torch.cuda.current_device()) if use_cuda else torch.device("cpu")
-    dtype = (torch.bfloat16 if options.amp_bf16 else torch.float16) if options.use_amp else torch.float32
-    return Precision(device, dtype)
-
-
-def load_compiler() -> None:
-    """Load torch's compiler, as the first optimizer does, but out of the garbage collector's sight."""
-    if COMPILER not in sys.modules:
-        with without_garbage_collection():
-            importlib.import_module(COMPILER)
-
-
-def _take_gpu(loaded: LoadedOptions[FileOptions], local_rank: int) -> None:  # pragma: no cuda
-    """Take the GPU of this rank. Two ranks on one card would share its memory and gain nothing."""
-    device = torch.device("cuda", local_rank)
-    if local_rank >= torch.cuda.device_count():
-        with locate_errors(loaded, ("device",)):
-            message = f"rank {local_rank} of this machine has no GPU: there are {torch.cuda.device_count()}"
-            raise InputError(Problem(message, advice="Lower --nproc-per-node, or widen CUDA_VISIBLE_DEVICES."))
-    torch.cuda.set_device(device)
 
 
 def build_network(loaded: LoadedOptions, *, pretrained: bool = True) -> nn.Module:
@@ -208,52 +153,6 @@ def build_model(
     return model
 
 
-def checkpoint_gradients(loaded: LoadedOptions[RunOptions], model: BaseModel) -> None:
-    """Have the model run blocks again in the backward pass as the file says, and say which; ``auto`` is decided later.
-
-    Raises:
-        InputError: it has none, or none of these names.
-    """
-    chosen = loaded.options.memory.gradient_checkpointing
-    if not chosen:
-        return
-    with locate_errors(loaded, ("memory", "gradient_checkpointing")):
-        try:
-            if chosen == AUTO:
-                model.blocks_to_checkpoint()
-                return
-            blocks = model.checkpoint_gradients(None if chosen is True else chosen)
-        except ActivationCheckpointingError as error:
-            problem = Problem(f"gradient checkpointing is not possible: {error}", advice="Leave it out.")
-            raise InputError(problem) from error
-    if chosen is True:
-        logger.info("gradient checkpointing: %s", in_words(blocks))
-    else:
-        say_parts(chosen, model)
-
-
-def say_parts(chosen: Sequence[str], model: BaseModel) -> None:
-    """Say which blocks run again, where these are some of all."""
-    which = f": {', '.join(chosen)}" if chosen else ""
-    logger.info(
-        "gradient checkpointing: %d of %s run again%s",
-        len(chosen),
-        counted(len(model.parts_to_checkpoint()), "block"),
-        which,
-    )
-
-
-def optimizer_maker(loaded: LoadedOptions[RunOptions], key: str, chosen: Component) -> Callable[..., Optimizer]:
-    """Return what makes the optimizer that stands under a key of ``train``, from parameters.
-
-    Raises:
-        InputError: there is no such optimizer, or it does not take these arguments.
-    """
-    return build_component(
-        loaded, OPTIMIZERS, ("train", key), chosen.type, chosen.arguments, later=frozenset({"params"})
-    )
-
-
 def _build_discriminator(loaded: LoadedOptions, chosen: Component, channels: int, *, pretrained: bool) -> nn.Module:
     """Build the discriminator, check that it judges the images there are, and load pretrained weights if wanted."""
     network: nn.Module = build_component(loaded, ARCHS, ("network_d",), chosen.type, chosen.arguments)()
@@ -296,45 +195,3 @@ def _terms_of(loaded: LoadedOptions, model_class: Callable[..., Any], names: Map
                 raise InputError(Problem(f"{loaded.options.model_type} knows no {key} of losses", advice="Remove it."))
         terms[name] = term
     return {"terms": terms} if terms else {}
-
-
-def run_length(options: Options) -> tuple[int, LengthUnit]:
-    """Return the length of a run and what it is counted in."""
-    if options.train.total_iter is not None:
-        return options.train.total_iter, "steps"
-    return options.train.total_samples or 0, "samples"
-
-
-LEAST_FIRST_WEIGHTS = 0.1
-"""Share of the first weights in the average at the end of a run from which on that is said."""
-_AVERAGED_OVER = 5
-"""Times that a run is to be longer than what its average reaches back: 1 % of the first weights is left then."""
-
-
-def warn_of_short_run(options: Options, world_size: int = 1) -> None:
-    """Say so where a run is too short for its average: it would be validated mostly by weights it began with."""
-    train = options.train
-    decay = train.ema_decay
-    samples = options.datasets.train.batch_size_per_gpu * options.datasets.train.accum_iter * world_size
-    steps = train.total_iter or (train.total_samples or 0) // samples
-    if not decay or decay**steps < LEAST_FIRST_WEIGHTS:
-        return
-    fitting = 1 - float(f"{_AVERAGED_OVER / steps:.1g}") if steps > 2 * _AVERAGED_OVER else 0.0
-    logger.warning(
-        "ema_decay %g averages weights over about %.0f steps, and this run has %d: what is validated and saved is to "
-        "%.0f %% what the network began with. `ema_decay: %g` under train suits its length",
-        decay,
-        1 / (1 - decay),
-        steps,
-        100 * decay**steps,
-        fitting,
-    )
-
-
-def build_schedule(loaded: LoadedOptions[RunOptions], model: BaseModel, total: int, unit: LengthUnit) -> RateSchedule:
-    """Build the schedule of the learning rate over the length of a run, from the rates the optimizers have now."""
-    train, shape = loaded.options.train, build_shape(loaded, total)
-    warmup = train.warmup_steps or train.warmup_ratio * total
-    for optimizer in model.optimizers.values():
-        RateSchedule.remember_rates(optimizer)
-    return RateSchedule(shape, total, unit, warmup)
