@@ -8,7 +8,7 @@ have stepped before are not undone: where no pieces fit after them, the same sam
 import logging
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from math import fsum, isfinite
@@ -163,26 +163,12 @@ class _Step:
             RankAbortedError: another rank ends the run.
             CannotRepeatError: the pass cannot run again here; the other ranks end, too.
         """
-        try:
-            mine = self._gradients_here(objective)
-        except CannotRepeatError:
-            if not self._ranks.reduces_in_backward:  # there no rank waits where a word would be heard
-                self._ranks.sum_gradients(parameters_of(objective), LOST)
-            raise
-        if self._ranks.reduces_in_backward:
-            if isinstance(mine, DoesNotFit):
-                raise GroupOutOfMemoryError(mine, self._batch)
-            return mine
-        worst = self._ranks.sum_gradients(
-            parameters_of(objective), DOES_NOT_FIT if isinstance(mine, DoesNotFit) else OK
-        )
-        if worst in (ABORT, LOST):
-            raise RankAbortedError.in_pass(saves=worst == ABORT)
-        if worst == OK or isinstance(mine, DoesNotFit):
-            return mine
-        objective.optimizer.zero_grad(set_to_none=True)
-        self._snapshot.give_back()
-        return DoesNotFit.elsewhere(objective.name)
+        if not self._ranks.reduces_in_backward:
+            return summed_over_ranks(objective, self._ranks, self._snapshot, lambda: self._gradients_here(objective))
+        mine = self._gradients_here(objective)  # where it fails, no rank waits where a word would be heard
+        if isinstance(mine, DoesNotFit):
+            raise GroupOutOfMemoryError(mine, self._batch)
+        return mine
 
     def update_weights(self, objective: Objective, gradients: Gradients) -> None:
         """Clip, and step the optimizer of a pass; from now on it stays."""
@@ -296,6 +282,39 @@ class _Step:
         """Return the bounds within which samples may be cut now; ``None`` where the batch is given back instead."""
         is_given_back = self._settings.may_requeue and not self._has_stepped
         return None if is_given_back else size_axis(self._settings.axes)
+
+
+def summed_over_ranks(
+    objective: Objective,
+    ranks: Communicator,
+    snapshot: StepSnapshot,
+    compute: Callable[[], Gradients | DoesNotFit],
+) -> Gradients | DoesNotFit:
+    """Compute the gradients of a pass here, and sum them over the ranks where they fit on all.
+
+    Args:
+        objective: the pass.
+        ranks: all of them compute theirs, and meet once.
+        snapshot: puts back what the pass has changed, where it fits here and not elsewhere.
+        compute: gives those of this rank.
+
+    Raises:
+        RankAbortedError: another rank ends the run.
+        CannotRepeatError: the pass cannot run again here; the other ranks end, too.
+    """
+    try:
+        mine = compute()
+    except CannotRepeatError:  # the other ranks wait for what this one says
+        ranks.sum_gradients(parameters_of(objective), LOST)
+        raise
+    worst = ranks.sum_gradients(parameters_of(objective), DOES_NOT_FIT if isinstance(mine, DoesNotFit) else OK)
+    if worst in (ABORT, LOST):
+        raise RankAbortedError.in_pass(saves=worst == ABORT)
+    if worst == OK or isinstance(mine, DoesNotFit):
+        return mine
+    objective.optimizer.zero_grad(set_to_none=True)
+    snapshot.give_back()
+    return DoesNotFit.elsewhere(objective.name)
 
 
 def _read_and_clip(

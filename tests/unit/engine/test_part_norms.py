@@ -61,7 +61,7 @@ def test_nothing_is_divided_where_parts_may_not_run_apart_or_there_is_one_sample
 def test_weights_of_any_kind_of_number_are_seen(dtype: torch.dtype) -> None:
     weight = nn.Parameter(torch.tensor([3.0, 4.0], dtype=dtype))
     norms = PartNorms(Objective("g", torch.optim.SGD([weight]), lambda _: {}))
-    with norms.watching(0.5):
+    with norms.watching({}, 0.5):
         (weight * torch.tensor([0.5, 1.0])).abs().sum().backward()
     assert float(norms.total()) == pytest.approx(1.25 / 0.5, rel=1e-2)
     assert norms.total().dtype is torch.float32

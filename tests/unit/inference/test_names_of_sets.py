@@ -7,7 +7,7 @@ import pytest
 from trainauto.inference.evaluate import with_images
 from trainauto.options.load import load_options
 
-SHIPPED = Path(__file__).parents[5] / "options" / "train" / "quickstart.yml"
+SHIPPED = Path(__file__).parents[3] / "options" / "train" / "quickstart.yml"
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,10 @@ from time_to_quality import OBJECTIVES, TASKS, Task, options_of, page
 
 from trainauto.options.load import load_options
 
+FILES = [task for task in TASKS if not task.is_script]
 
-@pytest.mark.parametrize("task", TASKS, ids=[task.name for task in TASKS])
+
+@pytest.mark.parametrize("task", FILES, ids=[task.name for task in FILES])
 def test_every_run_has_options_that_can_be_read(task: Task, tmp_path: Path) -> None:
     for variant in ("file", f"batch {task.grid[-1]}", *OBJECTIVES):
         options = options_of(task, variant, 2, 1000, tmp_path / "cache", "cpu")
@@ -40,3 +42,17 @@ def test_the_page_pairs_goodput_with_the_others_by_seed() -> None:
     text = page(results, TASKS, dict.fromkeys(("command", "date", "machine", "python", "torch"), "x"))
     assert "+0.050 to `file` (better in 1 of 2)" in text
     assert "| goodput | 2 | 12.0 | 3 | batch 4 x 32 px | 9 | 50% | +1.300 (+1.200..+1.400) |" in text
+
+
+def test_a_loop_of_its_own_is_given_what_it_is_to_train() -> None:
+    (digits,) = (task for task in TASKS if task.is_script)
+    options = options_of(digits, "goodput", 2, 1000, Path("cache"), "cpu")
+    assert options == {
+        "batch": digits.batch,
+        "objective": "goodput",
+        "samples": 1000,
+        "seed": 2,
+        "budget": digits.budget,
+        "device": "cpu",
+    }
+    assert options_of(digits, "batch 16", 2, 1000, Path("cache"), "cpu")["objective"] is None

@@ -33,6 +33,7 @@ def this_machine() -> Machine:
     import torch
 
     if torch.cuda.is_available():  # pragma: no cuda
-        has_bfloat16 = torch.cuda.get_device_capability(0) >= AMPERE
-        return Machine(torch.cuda.get_device_name(0), has_bfloat16, min(MOST_WORKERS, os.cpu_count() or 1))
+        device = torch.cuda.current_device()
+        has_bfloat16 = torch.cuda.get_device_capability(device) >= AMPERE
+        return Machine(torch.cuda.get_device_name(device), has_bfloat16, min(MOST_WORKERS, os.cpu_count() or 1))
     return Machine()

@@ -15,11 +15,10 @@ from trainauto.core.batch import Batch
 from trainauto.core.noise_scale import NoiseSample
 from trainauto.core.objectives import Objective, parameters_of
 from trainauto.core.records import MicrobatchSplit, PeakReading, StepRecord
-from trainauto.distributed.communicator import ABORT, DOES_NOT_FIT, LOST, OK
 from trainauto.engine.gradients import as_planned, compute_gradients, divided, on_device
 from trainauto.engine.part_norms import PartNorms
-from trainauto.engine.run_errors import CannotRepeatError, RankAbortedError
-from trainauto.engine.step import samples_or_tokens, weight_of_step
+from trainauto.engine.run_errors import CannotRepeatError
+from trainauto.engine.step import samples_or_tokens, summed_over_ranks, weight_of_step
 from trainauto.engine.step_outcome import DoesNotFit, Gradients, Stepped
 from trainauto.engine.train_step import begin_step, give_back, record_step, take_in
 from trainauto.engine.training import Training
@@ -88,44 +87,46 @@ def _gradients(
     """
     (objective,) = run.model.objectives()
     weight = weight_of_step(batch, run.ranks)
-    tensors = on_device(run.model, batch)
-    loss.forget_parts()
-    mine: Gradients | DoesNotFit
-    lost: CannotRepeatError | None = None
-    if isinstance(tensors, DoesNotFit):
-        mine = tensors
-    else:
+
+    def compute() -> Gradients | DoesNotFit:
         try:
-            measures = measures_noise and loss.tells_shares(run.ranks.world_size)
-            shares = loss.share_of_labels if loss.weighing is Weighing.SUM else None
-            planned = as_planned(batch)
-            mine = compute_gradients(
-                objective,
-                tensors,
-                batch,
-                run.snapshot,
-                run.model.device,
-                None,
-                divided(objective, planned, batch, run.snapshot, run.ranks) if measures else planned,
-                run.ranks,
-                weight,
-                make_norms=partial(PartNorms, objective, shares) if measures else None,
-            )
-        except CannotRepeatError as error:  # the other ranks wait for what this one says
-            mine, lost = DoesNotFit(objective.name, len(batch), ""), error
-    if loss.weighs_by_itself:
-        mine = _as_share(run, objective, mine, loss, weight)
-    status = LOST if lost is not None else DOES_NOT_FIT if isinstance(mine, DoesNotFit) else OK
-    worst = run.ranks.sum_gradients(parameters_of(objective), status)
-    if lost is not None:
-        raise lost
-    if worst in (ABORT, LOST):
-        raise RankAbortedError.in_pass(saves=worst == ABORT)
-    if worst == OK or isinstance(mine, DoesNotFit):
-        return mine
-    objective.optimizer.zero_grad(set_to_none=True)
-    run.snapshot.give_back()
-    return DoesNotFit.elsewhere(objective.name)
+            mine = _gradients_here(run, objective, batch, loss, weight, measures_noise=measures_noise)
+        except CannotRepeatError:  # the other ranks wait for what parts weigh, too
+            if loss.weighs_by_itself:
+                _as_share(run, objective, DoesNotFit(objective.name, len(batch), ""), loss, weight)
+            raise
+        return _as_share(run, objective, mine, loss, weight) if loss.weighs_by_itself else mine
+
+    loss.forget_parts()
+    return summed_over_ranks(objective, run.ranks, run.snapshot, compute)
+
+
+def _gradients_here(
+    run: Training, objective: Objective, batch: Batch, loss: TrainerLoss, step_weight: float, *, measures_noise: bool
+) -> Gradients | DoesNotFit:
+    """Compute the gradients of this rank's batch.
+
+    Raises:
+        CannotRepeatError: the pass cannot run again.
+    """
+    tensors = on_device(run.model, batch)
+    if isinstance(tensors, DoesNotFit):
+        return tensors
+    measures = measures_noise and loss.tells_shares(run.ranks.world_size)
+    shares = loss.share_of_labels if loss.weighing is Weighing.SUM else None
+    planned = as_planned(batch)
+    return compute_gradients(
+        objective,
+        tensors,
+        batch,
+        run.snapshot,
+        run.model.device,
+        None,
+        divided(objective, planned, batch, run.snapshot, run.ranks) if measures else planned,
+        run.ranks,
+        step_weight,
+        make_norms=partial(PartNorms, objective, shares) if measures else None,
+    )
 
 
 def _as_share(

@@ -8,7 +8,7 @@ import torch
 
 from trainauto.core import process
 from trainauto.memory.cuda_allocator.segments import planned_segments
-from trainauto.memory.monitor import growing_segments
+from trainauto.memory.monitor import meter
 from trainauto.memory.monitor.meter import let_segments_grow
 from trainauto.memory.monitor.meter import settings_in_force as settings
 
@@ -23,7 +23,7 @@ needs_a_reader = pytest.mark.skipif(
 @pytest.fixture
 def untouched(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A process of Linux in which torch was loaded without settings."""
-    monkeypatch.setattr(growing_segments.platform, "system", lambda: "Linux")
+    monkeypatch.setattr(meter.platform, "system", lambda: "Linux")
     for name in process.ALLOCATOR_SETTINGS:
         monkeypatch.delenv(name, raising=False)
     before = settings()
