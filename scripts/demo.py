@@ -6,7 +6,7 @@
 
 Two processes train side by side under one enforced budget of 64 MiB: a plain PyTorch loop with the file's batch
 (scripts/plain_loop.py), and trainauto with the whole file. trainauto's is then killed with SIGKILL between two
-checkpoints and resumed. ``replay`` repeats its steps without a break, and the digests of both weights are compared.
+checkpoints and resumed. ``replay`` repeats its steps in one go, and the digests of both weights are compared.
 Linux only, for a memory budget is enforced there alone. The exit code is 0 where all of that happened.
 """
 
@@ -71,7 +71,7 @@ class Child:
     lines: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self._reader = threading.Thread(target=self._read)
+        self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
 
     def _read(self) -> None:
@@ -98,13 +98,21 @@ class Demo:
 
     environment: Environment
     folder: Path
+    children: list[Child] = field(default_factory=list)
 
     def start(self, name: str, *words: str) -> Child:
         """Start a Python program in the folder."""
         command = [str(self.environment.python), *words]
         pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "stdin": subprocess.DEVNULL}
-        variables = self.environment.variables
-        return Child(name, subprocess.Popen(command, cwd=self.folder, env=variables, text=True, **pipes))
+        process = subprocess.Popen(command, cwd=self.folder, env=self.environment.variables, text=True, **pipes)
+        self.children.append(Child(name, process))
+        return self.children[-1]
+
+    def stop(self) -> None:
+        """End what still runs."""
+        for child in self.children:
+            child.process.kill()
+            child.process.wait()
 
     def train(self, *words: str) -> Child:
         """Start, or resume, the run of the option file."""
@@ -126,10 +134,12 @@ class Demo:
 def kill_after(demo: Demo, run: Child, step: int) -> list[Mapping[str, Any]]:
     """Kill a run with SIGKILL once it has trained a step; return the records that it left."""
     deadline = time.monotonic() + PATIENCE_S
-    while len(demo.steps()) < step and run.process.poll() is None and time.monotonic() < deadline:
+    while len(demo.steps()) < step and run.process.poll() is None:
+        if time.monotonic() > deadline:
+            sys.exit(f"demo: {len(demo.steps())} steps in {PATIENCE_S} s: this machine is too slow for it")
         time.sleep(0.02)
     if run.process.poll() is not None:
-        sys.exit(f"the run ended by itself, with exit code {run.wait()}")
+        sys.exit(f"demo: the run ended by itself, with exit code {run.wait()}")
     os.kill(run.process.pid, signal.SIGKILL)
     run.wait()
     say(f"kill -9 after step {len(demo.steps())}")
@@ -147,7 +157,7 @@ def show(demo: Demo) -> tuple[dict[str, Any], list[str]]:
     say("the same command with --auto_resume")
     code = demo.train("--auto_resume").wait()
     whole = demo.steps()
-    say("the steps of that run again, without a break: trainauto replay")
+    say("the steps of that run again, in one go: trainauto replay")
     replayed = demo.start("replay", "-m", "trainauto", "replay", "experiments/demo").wait()
     if code or replayed:
         return {}, [f"the resume ended with exit code {code}, the replay with {replayed}"]
@@ -195,7 +205,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     environment = prepare_or_exit(here=chosen.here)
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="trainauto-demo-") as folder:
-        happened, wrong = show(Demo(environment, Path(folder)))
+        demo = Demo(environment, Path(folder))
+        try:
+            happened, wrong = show(demo)
+        finally:
+            demo.stop()
     if wrong:
         print("\ndemo: " + "; ".join(wrong), file=sys.stderr)
         return 1
@@ -205,7 +219,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(f"fixed {fixed['plan']}: out of memory after {fixed['steps']} steps")
     print(f"trainauto: {whole[-1]['plan']}, peaks up to {highest:.1f} of 64 MiB, 0 out of memory, {len(whole)} steps")
     print(f"weights after kill -9 and resume  {happened['digests'][0]}")
-    print(f"weights of an unbroken replay     {happened['digests'][1]}")
+    print(f"weights of its steps replayed     {happened['digests'][1]}")
     if chosen.picture:
         chosen.picture.write_text(draw(happened), encoding="utf-8")
     return 0

@@ -114,7 +114,7 @@ def _words(happened: Mapping[str, Any]) -> Iterator[str]:
     yield _text(
         LEFT,
         HEIGHT - 13,
-        f"SHA-256 of the weights after {happened['steps']} unbroken steps: {unbroken}… {equal}",
+        f"SHA-256 of the weights after `replay` of its {happened['steps']} steps in one go: {unbroken}… {equal}",
         INK,
         14,
     )

@@ -27,6 +27,10 @@ class Column:
     mean: bool = False
 
 
+def _target_of(record: Record) -> float:
+    return HIGH_TARGET if record["method"] == HIGH else TARGET
+
+
 COLUMNS = (
     Column("real OOMs, mean", lambda r: r["ooms"], -1, "{:.2f}", mean=True),
     Column(f"OOMs in {STEADY_STEPS} steps after, mean", lambda r: r["ooms_after"], -1, "{:.2f}", mean=True),
@@ -37,7 +41,7 @@ COLUMNS = (
     Column("steps lost", lambda r: r["lost_steps"], -1, "{:.0f}"),
     Column("use of the budget", lambda r: r["typical_bytes"] / r["limit"], 1, "{:.1%}"),
     Column("use of the best", lambda r: r["use_of_best"], 1, "{:.1%}"),
-    Column("highest peak after, of the target", lambda r: r["largest_bytes"] / r["limit"] / TARGET, 0, "{:.1%}"),
+    Column("highest peak after, of the target", lambda r: r["largest_bytes"] / r["limit"] / _target_of(r), 0, "{:.1%}"),
 )
 
 

@@ -35,9 +35,9 @@ def add_to(commands: Commands) -> None:
         help="write a first option file, suited to this machine",
         description=(
             "Write NAME.yml into this folder: an option file with comments that trains as it stands, suited to this "
-            "machine, with the controller of batches switched on. What is there already is never replaced. Beside it "
-            "lie a list of the images to train on, where some are set aside, and in .trainauto the schema that "
-            "editors check the file by."
+            "machine, with the controller of batches switched on. An option file that is there already is never "
+            "replaced. Beside it lie a list of the images to train on, where some are set aside, and in .trainauto the "
+            "schema that editors check the file by, of the installed version."
         ),
     )
     tasks = "; ".join(f"{task}: {words}" for task, words in TASKS.items())

@@ -2,6 +2,7 @@
 
 import argparse
 import shlex
+from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from trainauto.commands.first_files.writing import FirstFile, in_columns, whole_
 from trainauto.core.errors import InputError, Problem
 from trainauto.core.files import write_text_atomically
 from trainauto.core.program import program_words
+from trainauto.core.words import visible
 from trainauto.options.fields import FolderName
 
 SCHEMAS = Path(".trainauto")
@@ -38,18 +40,30 @@ def init(parsed: argparse.Namespace) -> int:
     from trainauto.builders.registered_documents import option_schema
 
     schema = SCHEMAS / f"{file.schema}.json"
-    SCHEMAS.mkdir(exist_ok=True)
-    write_text_atomically(schema, option_schema(file.schema))
-    for name, text in file.lists.items():
-        write_text_atomically(Path(name), text)
     steps = _commands(file, path)
     head = [f"Written by `{program_words()} init` for a machine with {machine.words}. To go on:", ""]
     head += [f"  {line}" for line in steps]
-    write_text_atomically(path, whole_text(file, schema.as_posix(), head))
+    _write({schema: option_schema(file.schema), **{Path(name): text for name, text in file.lists.items()}})
+    _write({path: whole_text(file, schema.as_posix(), head)})
     print(f"wrote {', '.join([str(path), *file.lists, str(schema)])}, for a machine with {machine.words}")
-    print(f"{file.summary}\n\nTo go on:")
+    print(f"{visible(file.summary)}\n\nTo go on:")
     print("\n".join(f"  {line}" for line in steps))
     return 0
+
+
+def _write(files: Mapping[Path, str]) -> None:
+    """Write files, and the folders they lie in.
+
+    Raises:
+        InputError: one cannot be written.
+    """
+    for path, text in files.items():
+        try:
+            path.parent.mkdir(exist_ok=True)
+            write_text_atomically(path, text)
+        except OSError as error:
+            message = f"cannot write {path} here: {error.strerror or error}"
+            raise InputError(Problem(message, advice="Go to a folder that you may write to.")) from error
 
 
 def check_name(name: str) -> None:

@@ -16,7 +16,7 @@ from trainauto.core.records import PeakReading
 from trainauto.core.words import counted
 from trainauto.memory.monitor import budget
 from trainauto.memory.monitor.meter import MemoryMeter
-from trainauto.memory.monitor.release import OLDEST_GARBAGE, YOUNG_GARBAGE, release_memory
+from trainauto.memory.monitor.release import release_between_plans, release_memory
 
 logger = logging.getLogger(__name__)
 
@@ -126,7 +126,7 @@ class OwnLoop:
         logger.info("%s: %s -> %s: %s", self._name, before, after, decision.reason)
         self._suggested = decision.plan
         self._hand_on(decision.plan)
-        self._release_memory(YOUNG_GARBAGE)  # blocks cached for the old sizes would be in the way of the new ones
+        self._release_memory(release_between_plans)
         return before, after
 
     def after_failure(self, requested: Plan) -> None:
@@ -149,7 +149,7 @@ class OwnLoop:
             reason = f"out of memory under {failed}: {rule}"
             plan = plan if controller.work(plan) < controller.work(failed) else controller.shrunk(failed)
         self._has_failed = True
-        self._release_memory()
+        self._release_memory(release_memory)
         logger.info("%s: %s -> %s: %s", self._name, controller.plan, plan, reason)
         controller.leave_for(plan, reason)
         self._hand_on(plan)
@@ -184,10 +184,10 @@ class OwnLoop:
             self._meter.start_window()
         return self._meter
 
-    def _release_memory(self, generation: int = OLDEST_GARBAGE) -> None:
+    def _release_memory(self, release: Callable[..., None]) -> None:
         """Give back what a failure or another plan leaves behind, and have the budget count from there."""
         meter = self._own_meter()
-        release_memory(meter.device, generation)
+        release(meter.device)
         meter.start_window()
 
     def _within_bounds(self, plan: Plan) -> Plan:

@@ -17,7 +17,7 @@ from trainauto.engine.optimizer_state import empty_step
 from trainauto.engine.reduce import reduce_reading
 from trainauto.engine.training import Training
 from trainauto.memory.monitor.oom import is_out_of_memory
-from trainauto.memory.monitor.release import OLDEST_GARBAGE, YOUNG_GARBAGE, release_memory
+from trainauto.memory.monitor.release import release_between_plans, release_memory
 
 logger = logging.getLogger(__name__)
 
@@ -96,7 +96,7 @@ def measure(run: Training, plan: Plan) -> PeakReading | None:
     # Outside of the handler: the error's traceback holds the tensors of the failed attempt.
     for optimizer in run.model.optimizers.values():
         optimizer.zero_grad(set_to_none=True)
-    release_memory(run.model.device, YOUNG_GARBAGE if fits else OLDEST_GARBAGE)
+    (release_between_plans if fits else release_memory)(run.model.device)
     run.meter.cap_at_available()
     return peak if fits else None
 

@@ -16,7 +16,7 @@ from trainauto.engine.reduce import reduce_failure, reduce_step
 from trainauto.engine.step import StepSettings
 from trainauto.engine.step_outcome import DoesNotFit, Stepped
 from trainauto.engine.training import Training
-from trainauto.memory.monitor.release import YOUNG_GARBAGE, heap_trimmed_after, release_memory
+from trainauto.memory.monitor.release import heap_trimmed_after, release_between_plans
 
 logger = logging.getLogger(__name__)
 
@@ -44,7 +44,7 @@ def begin_step(run: Training, batch: Batch) -> StepSettings:
     """Make room for another plan, set the learning rates; return how the step is to run."""
     run.journal.follow(run.script.begin_step())
     if run.trained_plan != batch.plan:
-        release_memory(run.model.device, YOUNG_GARBAGE)  # blocks of the old sizes would be in the way of the new ones
+        release_between_plans(run.model.device)
         run.meter.cap_at_available()
     rate_factor = run.controls.rate_factor * run.batch_scaling.rate_factor(batch.step_samples)
     run.schedule.set_rates(run.model.optimizers.values(), run.progress, rate_factor)

@@ -1,5 +1,6 @@
 """The first option file of super-resolution: a folder of images, some of which are set aside to validate on."""
 
+import os
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,7 +9,7 @@ from pathlib import Path
 from trainauto.commands.first_files.machine import Machine
 from trainauto.commands.first_files.writing import CONTROLLER, TARGET, FirstFile, roots, scalar
 from trainauto.core.errors import InputError, Problem
-from trainauto.core.words import counted
+from trainauto.core.words import counted, visible
 from trainauto.tasks.sr.data.image_files import list_images
 from trainauto.tasks.sr.data.image_io import image_size_px
 from trainauto.tasks.sr.data.image_source import is_database
@@ -29,6 +30,9 @@ LEAST_SIDE_PX = 64
 """Of an image to validate on: SSIM looks at 11 px at a time, beside the edge that is left out."""
 
 SHOWN = 3
+
+_Looked = tuple[str, str, tuple[int, int]]
+"""Name, path and (height, width) of an image."""
 
 
 @dataclass(frozen=True)
@@ -59,10 +63,13 @@ def chosen_images(folder: str | None, val: str | None) -> Images:
     if folder is None:
         own = f"{counted(len(PHOTOGRAPHS), 'photograph')} that ship with scikit-image and scikit-learn"
         return Images(PHOTOGRAPHS, (), PHOTOGRAPHS_ASIDE, own, ("Photographs that are not trained on.",))
+    if not folder:
+        raise InputError(Problem("--images names no folder", advice="Write . for this one."))
     train = _looked_at(folder, "images")
     count = counted(len(train), "image")
     if val is not None:
         aside = _looked_at(val, "val")
+        _check_apart(train, aside, folder, val)
         summary = f"{count} of {folder}, validated on {len(aside)} of {val}"
         return Images(folder, (), val, summary, ())
     if is_database(Path(folder)):
@@ -75,12 +82,29 @@ def chosen_images(folder: str | None, val: str | None) -> Images:
         raise InputError(Problem(message, advice=advice))
     aside_paths = [train[place][1] for place in places]
     names = [name for place, (name, _, _) in enumerate(train) if place not in places]
+    if unlisted := [name for name in names if name != name.strip() or len(name.splitlines()) != 1]:
+        message = f"{folder}/{unlisted[0]!r} cannot stand in a list of images, with a space or a line break in its name"
+        raise InputError(Problem(message, advice="Rename it, or name images to validate on with --val FOLDER."))
     summary = f"{counted(len(names), 'image')} of {folder}, validated on {counted(len(places), 'other')}"
-    said = (f"Set aside from {folder}, and never trained on. A folder of others may stand here instead.",)
+    said = (f"Set aside from {visible(folder)}, and never trained on. A folder of others may stand here instead.",)
     return Images(folder, names, aside_paths, summary, said)
 
 
-def _looked_at(folder: str, argument: str) -> list[tuple[str, str, tuple[int, int]]]:
+def _check_apart(train: Sequence[_Looked], aside: Sequence[_Looked], folder: str, val: str) -> None:
+    """Refuse images that would be trained on and validated on.
+
+    Raises:
+        InputError: a file is in both folders.
+    """
+    places = {os.path.realpath(path) for _, path, _ in train}
+    both = [name for name, path, _ in aside if os.path.realpath(path) in places]
+    if both:
+        more = f", and {len(both) - SHOWN} more" if len(both) > SHOWN else ""
+        message = f"{counted(len(both), 'image')} of {val} would be trained on, too: {', '.join(both[:SHOWN])}{more}"
+        raise InputError(Problem(message, advice=f"Move them out of {folder}, or leave --val out."))
+
+
+def _looked_at(folder: str, argument: str) -> list[_Looked]:
     """Return name, path and (height, width) of each image of a folder, in order.
 
     Raises:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import yaml
 
 from trainauto.core.errors import InputError, Problem
-from trainauto.core.words import counted
+from trainauto.core.words import counted, visible
 
 COMMENT_COLUMN = 40
 COMMENT = "\t# "
@@ -48,7 +48,7 @@ class FirstFile:
 def scalar(text: str) -> str:
     """Return a text as YAML reads it back: as it is where that is plain, else between quotes."""
     is_plain = PLAIN.fullmatch(text) is not None and yaml.safe_load(text) == text
-    return text if is_plain else json.dumps(text, ensure_ascii=False)
+    return text if is_plain else json.dumps(text, ensure_ascii=not text.isprintable())
 
 
 def roots(value: str | Sequence[str], comment: str) -> str:
@@ -85,11 +85,11 @@ def whole_text(file: FirstFile, schema_path: str, head: Sequence[str]) -> str:
         head: lines behind what the file says of itself.
     """
     beginning = [f"# yaml-language-server: $schema={schema_path}"]
-    beginning += [f"# {line}".rstrip() for line in (file.summary, *file.about, *head)]
+    beginning += [f"# {visible(line)}".rstrip() for line in (file.summary, *file.about, *head)]
     options = map(_with_comment, file.body.strip("\n").split("\n"))
     return "\n".join([*beginning, "", *options, ""])
 
 
 def _with_comment(line: str) -> str:
     option, found, comment = line.partition(COMMENT)
-    return f"{option:<{COMMENT_COLUMN - 2}}  # {comment}" if found else line
+    return f"{option:<{COMMENT_COLUMN - 2}}  # {visible(comment)}" if found else line

@@ -64,8 +64,8 @@ def _malloc_info() -> _MallocInfo:
     return info
 
 
-def unused_heap_bytes() -> int:
-    """Return how much private memory malloc does not have in use, up to a constant of the process; 0 off Linux.
+def unused_heap_bytes() -> int | None:
+    """Return how much private memory malloc does not have in use, up to a constant; ``None`` where it does not say.
 
     What has been freed in a heap and not been given back to the system raises it.
     """
@@ -73,7 +73,7 @@ def unused_heap_bytes() -> int:
         info = _malloc_info()
         return status_bytes("RssAnon")["RssAnon"] - int(info.mapped_bytes) - int(info.used_bytes)
     except (OSError, AttributeError):
-        return 0
+        return None
 
 
 def calm_allocator() -> None:

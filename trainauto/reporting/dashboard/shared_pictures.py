@@ -17,8 +17,9 @@ _Crop = dict[int, PictureSet]
 def shared_pictures(pages: Sequence[Sequence[Mapping[str, Any]]], called: Sequence[str]) -> list[Block]:
     """Return the crops that at least two runs have: a row each of what costs nothing, last outputs and the reference.
 
-    Two pictures are of one crop where the reference is the same, pixel for pixel. Where no crop is shared, the block
-    says so; without any picture there is none.
+    Two pictures are of one crop where the reference is the same. Of a run that has the reference with several inputs,
+    the one with the same input is taken: what costs nothing is made of it. Where no crop is shared, the block says so;
+    without any picture there is none.
 
     Args:
         pages: the blocks of pictures of each run's page.
@@ -32,21 +33,27 @@ def shared_pictures(pages: Sequence[Sequence[Mapping[str, Any]]], called: Sequen
     block = {"type": COMPARED, "id": "compared", "title": "The same crops, after the last validation of each run"}
     names = [visible(next(iter(crop.values())).name, LONGEST_TEXT) for crop in crops]
     rows = [list(_views(crop, called)) for crop in crops]
-    return [{**block, "note": _note(sets, crops, called), "names": names, "rows": rows}]
+    return [{**block, "note": _note(crops, called), "names": names, "rows": rows}]
 
 
 def _shared(sets: Sequence[Sequence[PictureSet]]) -> list[_Crop]:
-    """Return the crops of at least two runs."""
-    found: dict[str, _Crop] = {}
-    for number, of_run in enumerate(sets):
-        for one in of_run:
-            if isinstance(one.reference, str):
-                found.setdefault(one.reference, {}).setdefault(number, one)
-    return [crop for crop in found.values() if len(crop) > 1]
+    """Return the crops of at least two runs: those of the same input first, then others of the same reference."""
+    left = [(number, one) for number, of_run in enumerate(sets) for one in of_run if isinstance(one.reference, str)]
+    crops: list[_Crop] = []
+    for key_of in (lambda one: (one.reference, one.baseline), lambda one: one.reference):
+        found: dict[object, _Crop] = {}
+        for number, one in left:
+            found.setdefault(str(key_of(one)), {}).setdefault(number, one)
+        shared = [crop for crop in found.values() if len(crop) > 1]
+        taken = {id(one) for crop in shared for one in crop.values()}
+        left = [(number, one) for number, one in left if id(one) not in taken]
+        crops += shared
+    return crops
 
 
 def _views(crop: _Crop, called: Sequence[str]) -> Iterator[list[str]]:
     """Yield each picture of a crop: what it is, its address, what else is known of it."""
+    first = next(iter(crop.values()))
     baselines = {one.baseline: number for number, one in reversed(crop.items()) if isinstance(one.baseline, str)}
     for address, number in reversed(baselines.items()):
         yield [crop[number].baseline_name, address, called[number] if len(baselines) > 1 else ""]
@@ -54,15 +61,12 @@ def _views(crop: _Crop, called: Sequence[str]) -> Iterator[list[str]]:
         last = one.frames[-1]
         known = f"step {last.step}, {last.score}" if last.score else f"step {last.step}"
         yield [called[number], str(last.image), known]
-    yield ["reference", str(next(iter(crop.values())).reference), ""]
+    yield ["reference", str(first.reference), ""]
 
 
-def _note(sets: Sequence[Sequence[PictureSet]], crops: Sequence[_Crop], called: Sequence[str]) -> str:
+def _note(crops: Sequence[_Crop], called: Sequence[str]) -> str:
     """Return which runs have no part in the rows, and why; empty where all have."""
-    if not crops and all(sets):
-        return "No pictures are side by side: these runs have no validation image in common."
-    out = [name for number, name in enumerate(called) if not any(number in crop for crop in crops)]
     if not crops:
-        out = [name for name, of_run in zip(called, sets, strict=True) if not of_run]
-        return f"No pictures are side by side: {', '.join(out)} {'has' if len(out) == 1 else 'have'} none."
-    return f"Without {', '.join(out)}, which validated none of these images." if out else ""
+        return "No pictures are side by side: no two of these runs show the same crop with its reference."
+    out = [name for number, name in enumerate(called) if not any(number in crop for crop in crops)]
+    return f"Without {', '.join(out)}, which shows none of these crops." if out else ""

@@ -13,6 +13,8 @@ from trainauto.reporting.jsonl import JsonLines
 from trainauto.reporting.reporter import Reporter
 from trainauto.storage.run_directory import RunDirectory
 
+NOT_SHARED = "No pictures are side by side: no two of these runs show the same crop with its reference."
+
 
 @pytest.fixture
 def runs(tmp_path: Path) -> list[RunDirectory]:
@@ -63,4 +65,4 @@ def test_pictures_of_a_run_that_goes_on_are_the_newest(
 def test_a_page_that_is_gone_is_told(runs: list[RunDirectory]) -> None:
     runs[0].dashboard.unlink()
     block = compared(LivePage(runs).page()[0])
-    assert (block["rows"], block["note"]) == ([], "No pictures are side by side: one has none.")
+    assert (block["rows"], block["note"]) == ([], NOT_SHARED)

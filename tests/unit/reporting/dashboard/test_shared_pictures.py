@@ -57,7 +57,7 @@ def test_a_set_may_be_called_otherwise_and_another_image_the_same() -> None:
     assert block["names"] == ["val: baby"]
     (block,) = shared_pictures([a_page({"baby": 1}), a_page({"baby": 2})], ["one", "two"])
     assert block["rows"] == []
-    assert block["note"] == "No pictures are side by side: these runs have no validation image in common."
+    assert block["note"] == "No pictures are side by side: no two of these runs show the same crop with its reference."
 
 
 def test_bicubic_of_another_factor_is_shown_of_each_run() -> None:
@@ -68,13 +68,24 @@ def test_bicubic_of_another_factor_is_shown_of_each_run() -> None:
     assert [view[1] for view in block["rows"][0][:2]] == [the_set(page)["baseline"] for page in pages]
 
 
+def test_of_several_inputs_of_one_reference_the_same_one_is_beside_it() -> None:
+    clean, degraded = ({"baseline": value, "dataset": name} for value, name in ((7, "clean"), (8, "degraded")))
+    pages = [
+        [*a_page({"baby": 1}, **clean), *a_page({"baby": 1}, **degraded)],
+        [*a_page({"baby": 1}, **degraded), *a_page({"baby": 1}, **clean)],
+    ]
+    (block,) = shared_pictures(pages, ["one", "two"])
+    assert block["names"] == ["clean: baby", "degraded: baby"]
+    assert [[view[0] for view in row] for row in block["rows"]] == [["bicubic", "one", "two", "reference"]] * 2
+
+
 def test_runs_without_a_part_in_it_are_named() -> None:
     pages = [a_page({"baby": 1}), a_page({"baby": 1}), a_page({"bird": 2}), []]
     (block,) = shared_pictures(pages, ["a", "b", "c", "d"])
     assert [view[0] for view in block["rows"][0]] == ["bicubic", "a", "b", "reference"]
-    assert block["note"] == "Without c, d, which validated none of these images."
+    assert block["note"] == "Without c, d, which shows none of these crops."
     (block,) = shared_pictures([a_page({"baby": 1}), []], ["one", "two"])
-    assert block["note"] == "No pictures are side by side: two has none."
+    assert block["note"] == "No pictures are side by side: no two of these runs show the same crop with its reference."
     assert shared_pictures([[], []], ["one", "two"]) == []
 
 

@@ -47,13 +47,15 @@ class Chart {
     this.series = ownSeries(block, view.grid, view.runs);
     const marks = (block.marks || []).map(({ x, kind, text }) => ({ x, kind: knownKind(kind), text }));
     this.marks = marks.sort((one, other) => one.x - other.x);
+    const couldBeLog = this.canBeLog;
     this.canBeLog = allPositive(this.series) && hasValues(this.series);
     this.title.replaceChildren(said(block.title));
     this.note.replaceChildren(said(block.note || ""));
     this.note.hidden = !block.note;
     this.logButton.hidden = block.axis === "linear" || !this.canBeLog;
     const shape = JSON.stringify(this.series.map(({ name, style, colour, dash }) => [name, style, colour, dash]));
-    this.isSameShape = shape === this.shape && hasValues(this.series) === Boolean(this.plot);
+    const hasSameAxis = couldBeLog === this.canBeLog && hasValues(this.series) === Boolean(this.plot);
+    this.isSameShape = shape === this.shape && hasSameAxis;
     if (shape !== this.shape) this.makeLegend();
     this.shape = shape;
   }
