@@ -90,7 +90,7 @@ ELSEWHERE = (
     (r"my_captions|training_output( my_|$)", "test_finetune_page.py::test_the_newcomers_path", "a model of the hub"),
     (r"tiny_(vlm|base|lora)", "test_finetune_learning.py::test_a_base_learns", "minutes"),
     (r"train -opt digits\.yml", "test_multitask_files.py::test_the_shipped_file_learns_all_tasks", "minutes"),
-    (r"train -opt mine\.yml", "test_init_command.py::test_sr_trains_as_it_stands", "minutes"),
+    (r"train -opt (mine|words)\.yml", "test_init_command.py::test_sr_trains_as_it_stands", "minutes"),
     (r"train -opt tiny_gpt\.yml", "test_doc_commands.py::test_the_language_model_of_the_page", "minutes"),
     (r"plan -opt my\.yml", "test_language_models.py::test_a_billion_parameters", "texts"),
     (r"\.onnx$", "test_export_command.py::test_onnx_in_a_process_of_its_own", "seconds"),

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from trainauto.commands.first_files.machine import Machine
-from trainauto.commands.first_files.writing import CONTROLLER, TARGET, FirstFile, roots, scalar
+from trainauto.commands.first_files.writing import CONTROLLER, GOODPUT, LIMIT, TARGET, FirstFile, roots, scalar
 from trainauto.core.errors import InputError, Problem
 from trainauto.core.words import counted, visible
 from trainauto.tasks.sr.data.image_files import list_images
@@ -190,7 +190,7 @@ def _on_cpu(scale: int) -> str:
   num_conv: 8\t# layers
 
 train:
-  total_iter: 1000\t# steps; some 10 minutes on two cores
+  total_iter: 5000\t# steps; some 5 minutes on two cores
   losses:
     - type: l1loss
   optim_g: {{ type: AdamW, lr: 1e-3, betas: [0.9, 0.99] }}
@@ -198,15 +198,14 @@ train:
   warmup_ratio: 0.05\t# share of the run in which it rises
   ema_decay: 0.99\t# validates and saves weights averaged over some 100 steps
 
-{_validation(scale, 500)}
+{_validation(scale, 1000)}
 memory:
   cpu_budget: 128MiB\t# what steps may add to the process, enforced on Linux; larger batches need more
 training_automations:
   DynamicBatchSizeOptimizer:\t# {CONTROLLER}
-    target_vram_usage: 0.85\t# {TARGET}
-    safety_margin: 0.05\t# from 80 % to 85 % nothing is changed
-    adjustment_frequency: 25\t# steps between its decisions
-    max_lq_size: 48\t# px; larger crops teach so small a network no more
+    objective: goodput\t# {GOODPUT}
+    target_vram_usage: 0.85\t# {LIMIT}
+    adjustment_frequency: 50\t# steps between its decisions
     max_batch_size: 64\t# crops
 """
 

@@ -4,7 +4,7 @@ import shlex
 from dataclasses import dataclass
 
 from trainauto.commands.first_files.machine import Machine
-from trainauto.commands.first_files.writing import CONTROLLER, TARGET, FirstFile, scalar, share_aside
+from trainauto.commands.first_files.writing import CONTROLLER, GOODPUT, LIMIT, TARGET, FirstFile, scalar, share_aside
 from trainauto.core.words import counted
 from trainauto.tasks.text.training.text_files import TextFormat, TextSplit, read_texts
 
@@ -128,12 +128,13 @@ logger:
 
 {"" if machine.card else _BUDGET}training_automations:
   DynamicBatchSizeOptimizer:\t# {CONTROLLER}
-    target_vram_usage: 0.85\t# {TARGET}
+{"" if machine.card else _GOODPUT}    target_vram_usage: 0.85\t# {TARGET if machine.card else LIMIT}
     adjustment_frequency: {100 if is_large else 25}\t# steps between its decisions
     max_tokens: {tokens * (16 if is_large else 2)}\t# of a step; larger ones leave a short run too few steps
 """
 
 
+_GOODPUT = f"    objective: goodput\t# {GOODPUT}\n"
 _BUDGET = """memory:
   cpu_budget: 192MiB\t# what steps may add to the process, enforced on Linux; larger batches need more
 """

@@ -18,6 +18,8 @@ PLAIN = re.compile(r"(?:\.{0,2}/)?[^\W\d][\w./+-]*")
 
 CONTROLLER = "the controller: batches follow the memory there is"
 TARGET = "share of the memory that peaks are steered to"
+GOODPUT = "the batch that learns most a second; `memory` fills the memory"
+LIMIT = "share of the memory that no plan goes beyond"
 
 
 @dataclass(frozen=True)
