@@ -49,7 +49,8 @@ def test_value_and_gradient(case: dict[str, Any]) -> None:
         return
     # Theirs are rounded to six digits and computed in float32, in another order.
     assert gradient.norm().item() == pytest.approx(case["norm"], rel=1e-4)
-    assert gradient[0, 0, 50, 60].item() == pytest.approx(case["at"], rel=1e-3)
+    # A sum of signs: those of frequencies that are equal up to rounding depend on the machine's FFT (at_abs).
+    assert gradient[0, 0, 50, 60].item() == pytest.approx(case["at"], rel=1e-3, abs=case.get("at_abs"))
 
 
 @pytest.mark.parametrize(
