@@ -129,7 +129,7 @@ INTRODUCTION = (
     f"- Ours runs through `train.py`: periods of {PERIOD_STEPS} steps (default 100), target {TARGET:.0%} of the",
     f"  budget, 4 samples in the option file. Settled: a plan has held for a period, and {STEADY_STEPS} steps more.",
     "  `jump` measures up to four plans before the first batch, two untrained steps each: they count in the seconds,",
-    "  and changes are those after the first batch.",
+    "  and changes are those after the first batch. One that runs out of memory there is not logged, and not counted.",
     "- The peers know no target: they search what fits the whole budget, and use more of it for that; whether it",
     "  lasts says the second row. Defaults of their own: Lightning starts from 2, Accelerate from 128 in steps of a",
     "  tenth. Doubling and bisection start from 4, three steps a trial. Settled: the search is over (Accelerate: three",

@@ -43,7 +43,7 @@ One epoch of {samples} rows (lognormal lengths, median 40, at most 256 tokens; a
 thread under an enforced budget, {budget_mib} MiB; each in a process of its own, {times}, in turns; the run
 of median speed is shown. Tokens count without padding, seconds are of CPU time, from the built network to the end of
 the epoch: searches, traces and restarts are in them. {best} is the largest batch with which an epoch of the stock
-Trainer comes to its end (of {found} a few steps fit); it and dynabatch are given it, and that search is in nobody's
+Trainer comes to its end (of {found} a few steps fit); it and dynabatch are given it, and that search is not in their
 seconds. Batch: the most samples of a step. Use: the median peak of all steps, as a share of the budget. Twice: samples
 that are in the weights more than once. On a CPU large batches are hardly faster."""
 

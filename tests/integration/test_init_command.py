@@ -137,8 +137,9 @@ def test_text_trains_as_it_stands(data: Path) -> None:
 
 
 def test_text_takes_texts_to_validate_on_and_those_that_ship(data: Path) -> None:
-    init(data, "text", "mine", "--texts", "texts.txt", "--val", "texts.txt")
-    assert (loaded(data).datasets.val.path, loaded(data).datasets.val.share) == ("texts.txt", None)
+    (data / "others.txt").write_text("others\n\nthan those\n")
+    init(data, "text", "mine", "--texts", "texts.txt", "--val", "others.txt")
+    assert (loaded(data).datasets.val.path, loaded(data).datasets.val.share) == ("others.txt", None)
     assert init(data, "text", "shipped").returncode == 0
     assert loaded(data, "shipped").datasets.train.format == "strings"
     init(data, "text", "of_a_card", machine=CARDS["ampere"])
@@ -190,6 +191,13 @@ REFUSED = {
     "no folder": (["sr", "mine", "--images", "photo"], "there is no photo", "Did you mean 'photos'?"),
     "no images": (["sr", "mine", "--images", "model"], "no images in model", "Images end in"),
     "too few": (["sr", "mine", "--images", "photos/image_000.png"], "has 1 image, and none to spare", "--val FOLDER"),
+    "trained on, too": (
+        ["sr", "mine", "--images", "photos", "--val", "photos/more"],
+        "2 images of photos/more",
+        "--val",
+    ),
+    "the same texts": (["text", "mine", "--texts", "texts.txt", "--val", "texts.txt"], "trained on, too", "--val out"),
+    "no name": (["sr", "mine", "--images", ""], "--images names no folder", "Write . for this one"),
     "a database": (["sr", "mine", "--images", "set.lmdb"], "set.lmdb is a database", "--val FOLDER"),
     "broken": (["sr", "mine", "--images", "broken"], "2 images of broken cannot be read", "copy them again"),
     "another task's": (["text", "mine", "--images", "photos"], "--images is of sr, and not of text", "--texts, --val"),
@@ -225,6 +233,32 @@ def test_what_cannot_be_used_is_refused_and_nothing_is_written(data: Path, case:
     assert fact in done.stderr
     assert advice in done.stderr
     assert set(data.rglob("*")) == before
+
+
+@pytest.mark.parametrize("name", ["nl\nname: injected", "\x1b[31mred", "line\u2028end", "del\x7f"])
+def test_what_a_folder_is_called_acts_on_neither_file_nor_terminal(data: Path, name: str) -> None:
+    (data / "photos").rename(data / name)
+    done = init(data, "sr", "mine", "--images", name)
+    assert done.returncode == 0, done.stderr
+    options = loaded(data)
+    assert (options.name, options.datasets.train.dataroot_gt) == ("mine", name)
+    assert "\x1b" not in done.stdout
+
+
+def test_images_that_no_list_can_name_are_refused(data: Path, write_images: Write) -> None:
+    (data / "photos" / "image_000.png").rename(data / "photos" / " lead.png")
+    done = init(data, "sr", "mine", "--images", "photos")
+    assert done.returncode == 2
+    assert "cannot stand in a list of images" in done.stderr
+    assert not (data / "mine.yml").exists()
+
+
+def test_a_folder_that_cannot_be_written_to_is_said(data: Path) -> None:
+    (data / ".trainauto").write_text("a file")
+    done = init(data, "sr", "mine", "--images", "photos")
+    assert done.returncode == 2
+    assert "cannot write .trainauto" in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 @pytest.mark.parametrize("name", ["mine.yml", "mine_train.txt"])

@@ -53,12 +53,12 @@ class Controller:
         name: of the automation, for log lines.
         settings: what it goes by.
         bounds: smallest and largest values, by axis.
-        effective: samples that every optimizer step is to hold, where somebody says.
+        effective: samples that every optimizer step is to hold, where the options say.
 
     Attributes:
         bounds: as given; what is asked for may narrow them.
         axes: of the run, within the bounds.
-        plan: the plan of now, as the controller reasons about plans; ``None`` before anybody has said.
+        plan: the plan of now, as the controller reasons about plans; ``None`` before the run begins.
         configured_batch: samples of the largest forward pass that the run was started with.
         statistics: figures over the whole run.
         kind: of the run whose plans were measured: of another one, what was measured is dropped.
@@ -256,7 +256,7 @@ class Controller:
         period = replace(self._period(limit_bytes), peak_bytes=peak)
         fits = self._failures.fits_by_itself(plan, peaks, target_bytes)
         if fits and period.typical_bytes is not None and period.typical_bytes > target_bytes:
-            # What somebody else took for a whole period is not to be remembered as what the plan needs.
+            # What another process took for a whole period is not what the plan needs.
             expected = self._planner.expected_bytes(plan)
             period = replace(period, typical_bytes=expected, reserved_bytes=None)
         home = self._way_home(plan, period)
@@ -505,7 +505,7 @@ class Controller:
         decision = self._planner.decide(replace(self._period(probe.limit), probes_left=probe.left))
         self._seen = PeriodStats(available=available)
         if probe.peak is None and self.work(smaller := self.shrunk(self.plan)) < self.work(decision.plan):
-            # How much too large it was, nobody knows.
+            # How much too large it was is not known.
             decision = replace(decision, plan=smaller, expected_bytes=self._planner.expected_bytes(smaller))
         decision = self._even(decision)
         if decision.plan == self.plan:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from trainauto.commands.first_files.machine import Machine
-from trainauto.commands.first_files.writing import CONTROLLER, TARGET, FirstFile, scalar, share_aside
+from trainauto.commands.first_files.writing import CONTROLLER, TARGET, FirstFile, check_apart, scalar, share_aside
 from trainauto.core.errors import InputError, Problem
 from trainauto.core.free_memory import free_memory_bytes
 from trainauto.core.units import GIB
@@ -42,6 +42,7 @@ def chosen_conversations(path: str, val: str | None) -> Conversations:
     count = len(read_conversations(path, set_name="conversations"))
     if val is not None:
         read_conversations(val, set_name="val")
+        check_apart(path, val)
     return Conversations(path, val, count, share_aside(count, path, "conversation", 0.1) if val is None else "")
 
 

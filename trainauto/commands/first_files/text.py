@@ -4,7 +4,16 @@ import shlex
 from dataclasses import dataclass
 
 from trainauto.commands.first_files.machine import Machine
-from trainauto.commands.first_files.writing import CONTROLLER, GOODPUT, LIMIT, TARGET, FirstFile, scalar, share_aside
+from trainauto.commands.first_files.writing import (
+    CONTROLLER,
+    GOODPUT,
+    LIMIT,
+    TARGET,
+    FirstFile,
+    check_apart,
+    scalar,
+    share_aside,
+)
 from trainauto.core.words import counted
 from trainauto.tasks.text.training.text_files import TextFormat, TextSplit, read_texts
 
@@ -52,6 +61,7 @@ def chosen_texts(path: str | None, val: str | None) -> Texts:
     split: TextSplit = "lines" if counts["paragraphs"] < 2 else "paragraphs"
     if val is not None:
         read_texts(val, set_name="val", split=split)
+        check_apart(path, val)
     share = share_aside(counts[split], path, "text") if val is None else ""
     return Texts(path, form, split, val, counts[split], share)
 

@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import yaml
 
@@ -58,6 +59,18 @@ def roots(value: str | Sequence[str], comment: str) -> str:
     if isinstance(value, str):
         return f" {scalar(value)}{COMMENT}{comment}"
     return "".join(f"\n      - {scalar(path)}" for path in value)
+
+
+def check_apart(path: str, val: str) -> None:
+    """Refuse what would be trained on and validated on: the same file or folder, or one within the other.
+
+    Raises:
+        InputError: it is.
+    """
+    train, aside = (Path(one).expanduser().resolve() for one in (path, val))
+    if train.is_relative_to(aside) or aside.is_relative_to(train):
+        advice = f"Move it out of {path}, or leave --val out."
+        raise InputError(Problem(f"{val} would be trained on, too", advice=advice))
 
 
 def share_aside(count: int, path: str, noun: str, usual: float = 0.05) -> str:
