@@ -33,6 +33,7 @@ from trainauto.engine.optimizer_form import take_loop_form
 from trainauto.engine.random_state import seed_rank
 from trainauto.engine.run import Frequencies, Run
 from trainauto.forecast.recomputation import recomputed_blocks, recomputing, step_bounds
+from trainauto.forecast.task import ready_task
 from trainauto.forecast.warm_start import (
     WarmStart,
     broadcast_warm_start,
@@ -44,7 +45,7 @@ from trainauto.memory.cuda_allocator.segments import segments_of
 from trainauto.models.base_model import BaseModel
 from trainauto.optim.batch_scaling import BatchScaling
 from trainauto.optim.schedules import RateSchedule
-from trainauto.options.load import LoadedOptions, runs_of_the_engine
+from trainauto.options.load import LoadedOptions
 from trainauto.options.resource_options import AUTO
 from trainauto.options.run_options import FileOptions, RunOptions
 from trainauto.reporting.default_sinks import default_sinks
@@ -98,7 +99,7 @@ def build_run(
         CheckpointError: it cannot be read.
     """
     loads_compiler = COMPILER not in sys.modules
-    loaded = runs_of_the_engine(given, "this command")
+    loaded = (task := ready_task(given)).engine_options(given)
     check_trackers(loaded, loaded.options.logger)
     with StartupLog(repeated[0].log if repeated else None) as startup_log, RunLock() as lock:
         earlier, checkpoints, checkpoint = earlier_run(
@@ -110,7 +111,8 @@ def build_run(
             if repeated
             else KeptSets(None if is_new else earlier, accepts=accepts_samples)
         )
-        parts = build_parts(loaded, ranks, pretrained=is_new, check_samples=check_samples, earlier=earlier, sets=sets)
+        build_task = partial(task.parts, pretrained=is_new, check_samples=check_samples, earlier=earlier, sets=sets)
+        parts = build_parts(loaded, build_task, ranks)
         before = repeated[0] if repeated else None if is_new else earlier
         model, schedule, start = _build_model(parts, tracer, before, pretrained=is_new)
         parts = replace(parts, resolved=with_blocks(parts.resolved, start.recomputed))

@@ -24,7 +24,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from trainauto.builders.finetune_networks import SAMPLE
-from trainauto.builders.tasks import finetuning_of
 from trainauto.core.files import write_text_atomically
 from trainauto.core.plan import Plan
 from trainauto.core.units import GIB, MIB
@@ -33,6 +32,7 @@ from trainauto.forecast.card_answer import CONTEXT_BYTES
 from trainauto.forecast.finetune_plans import TRACE_TIMEOUT_S, largest_conversation
 from trainauto.forecast.trace_process import TraceProcess
 from trainauto.memory.cost.memory_forecast import PlanBytes
+from trainauto.options.finetune_options import FinetuneOptions
 from trainauto.options.load import load_options
 
 ROOT = Path(__file__).parents[2]
@@ -125,9 +125,7 @@ def followed(model: Path) -> Iterator[tuple[Case, PlanBytes]]:
                 f"dataset:max_length={tokens}",
                 f"memory:gradient_checkpointing={str(checkpoints).lower()}",
             ]
-            loaded = finetuning_of(load_options(FILE, overrides))
-            if loaded is None:
-                raise TypeError(f"{FILE} is of no fine-tuning")
+            loaded = load_options(FILE, overrides).of(FinetuneOptions)
             known = {SAMPLE: largest_conversation(loaded).as_known()}
             tracer = TraceProcess(
                 FILE, overrides, segments="expandable", worker=worker, timeout_s=TRACE_TIMEOUT_S, known=known

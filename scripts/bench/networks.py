@@ -23,7 +23,6 @@ sys.path.insert(0, str(ROOT))
 from rich.console import Console  # noqa: E402
 
 from trainauto.archs import ARCHS, is_discriminator  # noqa: E402
-from trainauto.builders.tasks import images_of  # noqa: E402
 from trainauto.commands.network_facts import NetworkFacts, facts_of  # noqa: E402
 from trainauto.core.plan import BatchShape  # noqa: E402
 from trainauto.core.units import GIB, size_text  # noqa: E402
@@ -32,6 +31,7 @@ from trainauto.forecast.card_plan import chosen_cards  # noqa: E402
 from trainauto.forecast.option_plans import plan_super_resolution  # noqa: E402
 from trainauto.memory.cost.cost_model import UPPER, CostModel  # noqa: E402
 from trainauto.options.load import load_options  # noqa: E402
+from trainauto.options.schema import Options  # noqa: E402
 from trainauto.storage.run_metadata import as_yaml  # noqa: E402
 from trainauto.tasks.sr.spandrel_archs.library import INSTALL  # noqa: E402
 
@@ -92,7 +92,7 @@ def plan_of(facts: NetworkFacts) -> CardPlans:
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "plan.yml"
         file.write_text(as_yaml(options_of(facts)), encoding="utf-8")
-        return plan_super_resolution(images_of(load_options(file)), chosen_cards(CARDS, ()))
+        return plan_super_resolution(load_options(file).of(Options), chosen_cards(CARDS, ()))
 
 
 def largest(card: CardPlan, crop: int) -> int:

@@ -1,5 +1,6 @@
 """Driving the commands as a person does: option files in a folder."""
 
+import argparse
 import io
 import json
 import os
@@ -21,8 +22,11 @@ from tests.integration.ready_processes import Started, begin
 from trainauto.automations import AUTOMATIONS
 from trainauto.cli import main
 from trainauto.data import DATASETS
+from trainauto.forecast.task import task_of
 from trainauto.models import MODELS
 from trainauto.optim import OPTIMIZERS, SCHEDULES
+from trainauto.options.load import LoadedOptions
+from trainauto.options.run_options import FileOptions
 from trainauto.tasks.sr.archs import ARCHS
 from trainauto.tasks.sr.losses import LOSSES
 from trainauto.tasks.sr.metrics import METRICS
@@ -179,6 +183,13 @@ def train(
         afresh = COUNTED in written and own_process
     line = ("train", "-opt", options.name, *arguments)
     return command(*line, cwd=options.parent, own_process=own_process, afresh=afresh, timeout_s=timeout_s)
+
+
+def train_loaded(loaded: LoadedOptions[FileOptions], *, auto_resume: bool = False, launcher: str = "none") -> int:
+    """Train an option file of any task in this process, as the command does."""
+    arguments = {"opt": loaded.path, "force_yml": [], "accept_samples": False}
+    parsed = argparse.Namespace(auto_resume=auto_resume, launcher=launcher, **arguments)
+    return task_of(loaded).train(loaded, parsed)
 
 
 def started(options: Path, *arguments: str, **how: bool) -> Started:

@@ -15,7 +15,10 @@ from tests.acceptance import only_in_acceptance
 from tests.integration.commands import merged, step_records, train, write_options
 from tests.integration.finetune_runs import finetune_options
 from tests.vision_models import model_of, processor_of
-from trainauto.builders.finetuned import finetune_options_of, load_finetuned
+from trainauto.builders.finetuned import as_seen_from_here, load_finetuned
+from trainauto.options.finetune_options import FinetuneOptions
+from trainauto.storage.run_directory import RunDirectory
+from trainauto.storage.run_options import options_of
 from trainauto.tasks.finetune.processors import load_processor, pixel_bounds
 
 pytestmark = pytest.mark.skipif(platform.system() != "Linux", reason="a CPU budget is enforced on Linux only")
@@ -87,7 +90,8 @@ def test_pictures_shrink_until_one_conversation_fits(
     assert [record["first_sample"] for record in records] == [0, 4, 8, 12]
     assert [record["ooms"] for record in records[2:]] == [0, 0]
     assert pixel_bounds(load_processor(run / "checkpoints" / "epoch_1"))[1] == kept
-    directory, loaded = finetune_options_of(run) or pytest.fail("it is no run of fine-tuning")
+    directory = RunDirectory.find(run)
+    loaded = as_seen_from_here(directory, options_of(directory).of(FinetuneOptions))
     trained = load_finetuned(directory, loaded, "latest", torch.device("cpu"), torch.float32)
     assert pixel_bounds(trained.processor)[1] == kept
 

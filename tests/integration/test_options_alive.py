@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from tests.integration.commands import gan_options, tiny_options, write_options
+from tests.integration.commands import gan_options, tiny_options, train_loaded, write_options
 from tests.integration.finetune_runs import finetune_options as options_of_finetuning
 from tests.integration.finetune_runs import write_chats, write_model
 from tests.integration.multitask_runs import multitask_options as options_of_tasks
@@ -21,7 +21,6 @@ from trainauto.builders.data import _dataset_arguments, _warn_of_many_workers
 from trainauto.builders.discriminator import _given
 from trainauto.builders.distributed_setup import limit_and_sharding, parallel_of
 from trainauto.builders.summary import _facts, run_summary
-from trainauto.builders.trainer_runs import train_with_trainer
 from trainauto.distributed.communicator import Communicator
 from trainauto.engine.loop import train
 from trainauto.options import (
@@ -182,7 +181,7 @@ def test_every_key_of_several_tasks_is_read_by_a_run(
     options = options_of_tasks(train={"total_epochs": 1}, datasets={"train": {"samples": 40}}, use_amp=True)
     options["datasets"]["train"]["type"] = "DigitTasks"
     loaded = load_options(write_options(tmp_path / "tasks.yml", options))
-    assert train_with_trainer(loaded, auto_resume=False) == 0
+    assert train_loaded(loaded) == 0
     every = {(section.__name__, key) for section in MULTITASK_SECTIONS for key in section.model_fields}
     only_false = {("MultitaskMemory", "calibration"), ("MultitaskMemory", "allow_gradient_checkpointing")}
     assert every - read == {("MultitaskOptions", "task"), *only_false}
@@ -201,7 +200,7 @@ def test_every_key_of_fine_tuning_is_read_by_a_run(tmp_path: Path, read: Read, m
         use_amp=True,
     )
     loaded = load_options(write_options(tmp_path / "finetune.yml", options))
-    assert train_with_trainer(loaded, auto_resume=False) == 0
+    assert train_loaded(loaded) == 0
     every = {(section.__name__, key) for section in FINETUNE_SECTIONS for key in section.model_fields}
     only_false = {("FinetuneMemory", "calibration"), ("FinetuneMemory", "allow_gradient_checkpointing")}
     assert every - read == {("FinetuneOptions", "task"), *only_false}

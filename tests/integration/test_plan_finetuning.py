@@ -20,7 +20,6 @@ from trainauto.builders.finetune_automations import controller_settings
 from trainauto.builders.finetune_data import build_finetune_data, processor_of
 from trainauto.builders.finetune_networks import SAMPLE, Loaded
 from trainauto.builders.precision import choose_precision
-from trainauto.builders.tasks import finetuning_of
 from trainauto.commands.plan_table import table
 from trainauto.commands.recipes_table import recipes_json, recipes_table
 from trainauto.commands.run_plan import as_json
@@ -37,6 +36,7 @@ from trainauto.forecast.option_plans import plan_for_cards
 from trainauto.forecast.traced_run import fake_run
 from trainauto.integrations.huggingface import start_up
 from trainauto.integrations.loop_forecast import LoopTracer
+from trainauto.options.finetune_options import FinetuneOptions
 from trainauto.options.load import load_options
 from trainauto.tasks.finetune.largest_conversation import WORDS, conversation_as_known
 
@@ -85,8 +85,7 @@ def test_planned_bytes_are_those_that_a_run_foresees(
     made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any]
 ) -> None:
     options = {**finetune_options(made / "model", made / "chats.jsonl", **changes)}
-    loaded = finetuning_of(load_options(write_options(tmp_path / "run.yml", options), ["memory:budget=1GiB"]))
-    assert loaded is not None
+    loaded = load_options(write_options(tmp_path / "run.yml", options), ["memory:budget=1GiB"]).of(FinetuneOptions)
     foreseen: list[int] = []
     plan = Plan.of(batch_size=3)
 
@@ -119,9 +118,7 @@ def options_without_data(folder: Path, /, **changes: Any) -> dict[str, Any]:
 
 def read(file: Path, options: dict[str, Any]) -> Loaded:
     """Return options of fine-tuning, by their file."""
-    loaded = finetuning_of(load_options(write_options(file, options)))
-    assert loaded is not None
-    return loaded
+    return load_options(write_options(file, options)).of(FinetuneOptions)
 
 
 def test_a_configuration_is_all_that_a_plan_needs(made: Path, tmp_path: Path) -> None:

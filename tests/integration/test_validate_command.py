@@ -10,6 +10,8 @@ from tests.integration.commands import tiny_options, write_options
 from trainauto.cli import main
 from trainauto.commands.dry_run import DryRun
 from trainauto.core.errors import InputError
+from trainauto.options.load import load_options
+from trainauto.options.schema import Options
 
 Write = Callable[..., Path]
 
@@ -85,7 +87,10 @@ def test_an_image_whose_header_alone_is_whole(here: Path, write_images: Write) -
     gt = write_images("gt", 1)
     whole = (gt / "image_000.png").read_bytes()
     (gt / "image_000.png").write_bytes(whole[:200] + bytes(60) + whole[260:])
-    rehearsal = DryRun(write_options(here / "run.yml", tiny_options(gt, val={"val_enabled": False})), [], here / "a")
+    rehearsal = DryRun(
+        load_options(write_options(here / "run.yml", tiny_options(gt, val={"val_enabled": False}))).of(Options),
+        here / "a",
+    )
     with pytest.raises(InputError, match=r"cannot decode image .*image_000\.png"):
         rehearsal.train(1)
 
@@ -95,9 +100,9 @@ def test_what_building_finds_is_found(here: Path, write_images: Write) -> None:
     (gt / "image_001.png").write_bytes(b"no image")
     file = write_options(here / "run.yml", tiny_options(gt))
     with pytest.raises(InputError, match=r"image_001\.png"):
-        DryRun(file, [], here / "elsewhere")
+        DryRun(load_options(file).of(Options), here / "elsewhere")
     with pytest.raises(InputError, match="enlarges none"):
-        DryRun(file, ["network_g:type=unetdiscriminatorsn"], here / "elsewhere")
+        DryRun(load_options(file, ["network_g:type=unetdiscriminatorsn"]).of(Options), here / "elsewhere")
     assert not (here / "elsewhere").exists()
 
 

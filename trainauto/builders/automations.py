@@ -20,8 +20,6 @@ from trainauto.options.nested import SECTION
 from trainauto.options.parameters import is_plain, parameters_of
 from trainauto.options.run_options import Automations, AutomationSwitch, RunOptions
 
-CONTROLLER = "DynamicBatchSizeOptimizer"
-
 
 @dataclass(frozen=True)
 class AutomationChoice:

@@ -14,9 +14,7 @@ from trainauto.distributed.rendezvous import launch_of_now
 from trainauto.engine.checkpoint import Checkpoints
 from trainauto.models.parallel import Parallel, overlapped, sharded
 from trainauto.options.load import LoadedOptions
-from trainauto.options.resource_options import DistributedOptions
 from trainauto.options.run_options import RunOptions
-from trainauto.options.schema import Options
 from trainauto.storage.run_directory import RunDirectory
 from trainauto.storage.run_lock import RunLock
 from trainauto.storage.run_metadata import names_sha256, was_launched_as
@@ -69,7 +67,7 @@ def limit_and_sharding(
         return limit_bytes, SampleSharding()
     limits = [facts["limit"] for facts in ranks.all_gather_object({"limit": limit_bytes})]
     known_limits = [limit for limit in limits if limit is not None]
-    if _together(loaded.options).batches == "equal":
+    if loaded.options.among_ranks.batches == "equal":
         return min(known_limits) if len(known_limits) == len(limits) else None, SampleSharding.equal(ranks.world_size)
     with locate_errors(loaded, ("distributed", "batches")):
         if any(
@@ -86,16 +84,11 @@ def limit_and_sharding(
 
 def parallel_of(options: RunOptions, ranks: Communicator) -> Parallel | None:
     """Return how the network becomes one of several ranks where they meet in its backward pass; ``None`` elsewhere."""
-    chosen = _together(options)
+    chosen = options.among_ranks
     ranks.reduces_in_backward = ranks.world_size > 1 and (chosen.ddp_overlap or chosen.fully_shard)
     if not ranks.reduces_in_backward:
         return None
     return sharded if chosen.fully_shard else overlapped
-
-
-def _together(options: RunOptions) -> DistributedOptions:
-    """Return how ranks train together; by its defaults where a task has no options for that."""
-    return options.distributed if isinstance(options, Options) else DistributedOptions()
 
 
 def new_run(loaded: LoadedOptions[RunOptions], ranks: Communicator, lock: RunLock) -> RunDirectory:

@@ -8,9 +8,9 @@ from trainauto.builders.trainer_watchers import watchers_of
 from trainauto.core.errors import InputError, Problem
 from trainauto.core.registry import in_one_word
 from trainauto.integrations.loop_controller import settings_of
-from trainauto.options.finetune_checks import CONTROLLER
 from trainauto.options.finetune_options import FinetuneOptions
 from trainauto.options.load import LoadedOptions
+from trainauto.options.run_options import CONTROLLER
 
 Loaded = LoadedOptions[FinetuneOptions]
 

@@ -13,7 +13,7 @@ from trainauto.builders.components import locate_errors
 from trainauto.builders.finetune_data import padding_id, processor_of
 from trainauto.builders.load_plugins import load_plugins
 from trainauto.options.finetune_options import FinetuneOptions
-from trainauto.options.load import LoadedOptions, load_options
+from trainauto.options.load import LoadedOptions
 from trainauto.storage.run_directory import RunDirectory
 from trainauto.tasks.finetune.encoding import ConversationEncoder
 from trainauto.tasks.finetune.epoch_models import chosen_epoch, steps_of
@@ -56,25 +56,6 @@ class FinetunedModel:
     def padding_id(self) -> int:
         """Token that rows are padded with."""
         return padding_id(self.processor)
-
-
-def finetune_options_of(run: Path) -> tuple[RunDirectory, Loaded] | None:
-    """Return a fine-tuning run and its options; ``None`` where a folder is of another run, or none.
-
-    Raises:
-        InputError: there is no run.
-    """
-    directory = RunDirectory.find(run)
-    try:
-        task = json.loads(directory.config.read_text(encoding="utf-8")).get("task")
-    except (OSError, ValueError, AttributeError):
-        return None
-    if task != "finetune" or not directory.given.is_file():
-        return None
-    loaded = load_options(directory.given)
-    if not isinstance(loaded.options, FinetuneOptions):
-        return None
-    return directory, _as_seen_from_here(directory, loaded.with_options(loaded.options))
 
 
 def load_finetuned(
@@ -139,7 +120,7 @@ def _base_of(folder: Path, loaded: Loaded) -> str:
     return loaded.options.model.name
 
 
-def _as_seen_from_here(directory: RunDirectory, loaded: Loaded) -> Loaded:
+def as_seen_from_here(directory: RunDirectory, loaded: Loaded) -> Loaded:
     """Return options whose relative paths hold here: the run may have been started in another folder."""
     origin: dict[str, Any] = {}
     with suppress(OSError, ValueError):

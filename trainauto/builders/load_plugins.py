@@ -1,11 +1,8 @@
 """Components from outside, registered before anything is built."""
 
-from pathlib import Path
-
-from trainauto.builders.components import locate_errors
-from trainauto.core.plugins import import_installed_plugins, import_plugin
-from trainauto.options.load import LoadedOptions
+from trainauto.options.load import LoadedOptions, plugin_folders
 from trainauto.options.run_options import FileOptions
+from trainauto.options.tasks import import_plugins
 
 
 def load_plugins(loaded: LoadedOptions[FileOptions]) -> None:
@@ -14,7 +11,4 @@ def load_plugins(loaded: LoadedOptions[FileOptions]) -> None:
     Raises:
         InputError: one is missing or fails to import.
     """
-    import_installed_plugins()
-    for position, name in enumerate(loaded.options.plugins):
-        with locate_errors(loaded, ("plugins", position)):
-            import_plugin(name, [loaded.folder or loaded.path.resolve().parent, Path.cwd()])
+    import_plugins(loaded.options.plugins, loaded.places, plugin_folders(loaded.path, loaded.folder))

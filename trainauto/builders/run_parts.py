@@ -2,25 +2,24 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from trainauto.builders.automations import build_automations
 from trainauto.builders.distributed_setup import check_same_everywhere, limit_and_sharding
-from trainauto.builders.kept_sets import KeptSets
 from trainauto.builders.load_plugins import load_plugins
 from trainauto.builders.precision import choose_precision
 from trainauto.builders.task_parts import TaskParts
-from trainauto.builders.tasks import build_task
 from trainauto.core.automation import Automation
 from trainauto.core.decisions import RunFacts
 from trainauto.core.sharding import SampleSharding
-from trainauto.data import DynamicDataset
 from trainauto.distributed.communicator import Communicator
 from trainauto.engine.random_state import seed_everything
 from trainauto.memory.monitor.meter import MemoryMeter
 from trainauto.optim.precision import Precision
 from trainauto.options.load import LoadedOptions
 from trainauto.options.run_options import RunOptions
-from trainauto.storage.run_directory import RunDirectory
+
+BuildTask = Callable[[LoadedOptions[Any], Precision, int], TaskParts]
 
 
 @dataclass(frozen=True)
@@ -54,39 +53,20 @@ class RunParts:
     sharding: SampleSharding
 
 
-def build_parts(
-    loaded: LoadedOptions[RunOptions],
-    ranks: Communicator,
-    *,
-    pretrained: bool,
-    check_samples: Callable[[DynamicDataset], None],
-    earlier: RunDirectory | None = None,
-    sets: KeptSets | None = None,
-) -> RunParts:
+def build_parts(loaded: LoadedOptions[RunOptions], build_task: BuildTask, ranks: Communicator) -> RunParts:
     """Build what needs no directory; everything that can be wrong with options and data is found here.
 
     Args:
         loaded: the option file.
+        build_task: makes what its task has of its own, from options, precision and the number of ranks.
         ranks: who trains it together.
-        pretrained: load the weights it starts from.
-        check_samples: raises where the training set is not what it is to be.
-        earlier: the run that is resumed, where there is one.
-        sets: which files it has.
     """
     options = loaded.options
     load_plugins(loaded)
     precision = choose_precision(loaded, ranks)
     budget_bytes = options.memory.budget_bytes(precision.device.type)
     seed_everything(options.manual_seed)
-    task = build_task(
-        loaded,
-        precision,
-        ranks.world_size,
-        pretrained=pretrained,
-        check_samples=check_samples,
-        earlier=earlier,
-        sets=sets,
-    )
+    task = build_task(loaded, precision, ranks.world_size)
     check_same_everywhere(ranks, loaded, task.datasets, task.scans)
     axes, plan = task.axes(), task.first_plan()
     facts = RunFacts(axes, plan, world_size=ranks.world_size, metrics=task.measured())

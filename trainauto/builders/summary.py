@@ -16,7 +16,6 @@ from trainauto.core.words import counted
 from trainauto.distributed.communicator import Communicator
 from trainauto.models.base_model import BaseModel
 from trainauto.options.run_options import RunOptions
-from trainauto.options.schema import Options
 from trainauto.storage.run_directory import RunDirectory
 
 
@@ -52,7 +51,7 @@ def _facts(
     """Return the further lines of the start."""
     threads, (workers, lookahead) = torch.get_num_threads(), task.workers_and_lookahead
     processes = counted(threads, "thread"), counted(workers, "worker"), f"{counted(lookahead, 'batch')} ahead"
-    together = f"{ranks.world_size}, batches by {options.distributed.batches}" if isinstance(options, Options) else ""
+    together = f"{ranks.world_size}, batches by {options.among_ranks.batches}"
     return (
         *((("ranks", together),) if ranks.world_size > 1 else ()),
         *task.facts(),

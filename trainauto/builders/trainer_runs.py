@@ -3,8 +3,7 @@
 import logging
 import re
 import shutil
-from collections.abc import Mapping, Sequence
-from importlib.util import find_spec
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from trainauto.builders.components import locate_errors
@@ -16,23 +15,17 @@ from trainauto.builders.trainer_run import Pair, TrainerRun
 from trainauto.core.errors import InputError, Problem
 from trainauto.engine.random_state import seed_everything
 from trainauto.engine.signals import StopSignals
-from trainauto.options.finetune_options import FinetuneOptions
+from trainauto.optim.precision import Precision
 from trainauto.options.load import LoadedOptions
-from trainauto.options.multitask_options import MultitaskOptions
 from trainauto.options.run_options import FileOptions
-from trainauto.options.tasks import FINETUNE, KEY, MULTITASK, kind_of
+from trainauto.options.tasks import KEY, kind_of
+from trainauto.options.tracker_options import TrackerOptions
 from trainauto.reporting.formatting import WIDTH, pairs_lines
 from trainauto.storage.run_directory import RunDirectory
 from trainauto.storage.run_lock import RunLock
 from trainauto.storage.run_metadata import changed_options, keep_options, places_of
 
 logger = logging.getLogger(__name__)
-
-NEEDED: Mapping[str, tuple[str, ...]] = {
-    MULTITASK: ("transformers", "accelerate", "matplotlib"),
-    FINETUNE: ("transformers", "accelerate", "peft"),
-}
-"""Packages that runs of a task need beyond what is always installed; the extra is called as the task."""
 
 _CHECKPOINT = re.compile(r"checkpoint-(\d+)")
 """Folders of a Trainer, by their steps."""
@@ -41,11 +34,14 @@ WRITTEN_LAST = "trainer_state.json"
 """File of such a folder; one that lacks it was killed in the middle, and is nothing to resume from."""
 
 
-def train_with_trainer(loaded: LoadedOptions[FileOptions], *, auto_resume: bool, launcher: str = "none") -> int:
+def train_with_trainer(
+    loaded: LoadedOptions[FileOptions], build: Callable[[], TrainerRun], *, auto_resume: bool, launcher: str = "none"
+) -> int:
     """Train what an option file describes; return the exit code.
 
     Args:
-        loaded: the option file, of a task whose runs go through a Trainer.
+        loaded: the option file.
+        build: makes its run.
         auto_resume: resume the latest run of this name, if there is one.
         launcher: of the command line.
 
@@ -54,7 +50,7 @@ def train_with_trainer(loaded: LoadedOptions[FileOptions], *, auto_resume: bool,
         CheckpointError: no checkpoint of the run to resume can be read.
     """
     _check_processes(loaded, launcher)
-    run = build_trainer_run(loaded)
+    run = build()
     with RunLock() as lock:
         directory, steps = _folder(loaded, run, lock, auto_resume=auto_resume)
         if auto_resume and not steps:
@@ -70,20 +66,6 @@ def train_with_trainer(loaded: LoadedOptions[FileOptions], *, auto_resume: bool,
     return signals.exit_code
 
 
-def check_packages(loaded: LoadedOptions[FileOptions]) -> None:
-    """Refuse a file whose runs need packages that are not installed.
-
-    Raises:
-        InputError: names them, and the extra that brings them.
-    """
-    task = kind_of(loaded.options)
-    lacking = [package for package in NEEDED.get(task.name, ()) if find_spec(package) is None]
-    if lacking:
-        verb = "is" if len(lacking) == 1 else "are"
-        message = f"task: {task.name} needs {' and '.join(lacking)}, which {verb} not installed"
-        raise InputError(Problem(message, loaded.places.of_value((KEY,)), f"pip install 'trainauto[{task.name}]'"))
-
-
 def _check_processes(loaded: LoadedOptions[FileOptions], launcher: str) -> None:
     if launcher != "none":
         words = kind_of(loaded.options).words
@@ -92,27 +74,17 @@ def _check_processes(loaded: LoadedOptions[FileOptions], launcher: str) -> None:
         raise InputError(Problem(message, loaded.places.of_value((KEY,)), advice))
 
 
-def build_trainer_run(loaded: LoadedOptions[FileOptions]) -> TrainerRun:
-    """Build the run of an option file, with its plugins and its seed; what its task alone needs is loaded with it.
+def prepared(loaded: LoadedOptions[FileOptions], trackers: TrackerOptions) -> Precision:
+    """Do what comes before the run of an option file is built; return number format and device.
 
     Raises:
-        InputError: options, data or packages cannot be used.
+        InputError: one of these cannot be used.
     """
-    check_packages(loaded)
-    if isinstance(loaded.options, MultitaskOptions | FinetuneOptions):
-        check_trackers(loaded, loaded.options.logger)
+    check_trackers(loaded, trackers)
     load_plugins(loaded)
     precision = choose_precision(loaded)
     seed_everything(loaded.options.manual_seed)
-    if isinstance(loaded.options, MultitaskOptions):
-        from trainauto.builders.multitask import MultitaskRun
-
-        return MultitaskRun(loaded.with_options(loaded.options), precision)
-    if isinstance(loaded.options, FinetuneOptions):
-        from trainauto.builders.finetune import FinetuneRun
-
-        return FinetuneRun(loaded.with_options(loaded.options), precision)
-    raise TypeError(f"{loaded.path} is of {kind_of(loaded.options).words}, whose runs need no Trainer")
+    return precision
 
 
 def _folder(

@@ -10,6 +10,7 @@ from trainauto.core.errors import InputError, Problem
 if TYPE_CHECKING:
     import torch
 
+    from trainauto.forecast.task import Task
     from trainauto.inference.load_network import LoadedNetwork
     from trainauto.options.load import LoadedOptions
     from trainauto.options.run_options import FileOptions
@@ -17,10 +18,6 @@ if TYPE_CHECKING:
 
 Commands = Any
 """What ``ArgumentParser.add_subparsers`` returns; argparse has no public name for it."""
-
-
-MODELS_ELSEWHERE = "Transformers loads a trained language model: from_pretrained(the folder of a checkpoint)."
-"""What there is for language models where a command is for networks that enlarge images."""
 
 
 def takes_options(parser: argparse.ArgumentParser, *, required: bool = True) -> None:
@@ -111,23 +108,25 @@ def named_network(parsed: argparse.Namespace, device: "torch.device") -> "Loaded
         return load_network(parsed.run, parsed.checkpoint or "best", device)
     if parsed.opt is None:
         return network_from_weights_alone(parsed.weights, parsed.param_key, device)
-    loaded = super_resolution_only(load_options(parsed.opt, parsed.force_yml), "this command", MODELS_ELSEWHERE)
+    loaded = super_resolution_only(load_options(parsed.opt, parsed.force_yml))
     return network_from_weights(loaded, parsed.weights, parsed.param_key, device)
 
 
-def finetuned_run(run: Path) -> "tuple[RunDirectory, LoadedOptions[Any]] | None":
-    """Return a fine-tuning run and its options; ``None`` where a folder is of another run.
+def task_of_run(run: Path) -> "tuple[Task[Any], RunDirectory, LoadedOptions[FileOptions]] | None":
+    """Return the task of a run, its directory and its options; ``None`` where an older version wrote it.
 
     Raises:
-        InputError: there is no run, or packages that it needs are not installed.
+        InputError: there is no run, or its options cannot be used.
     """
+    from trainauto.forecast.task import task_of
     from trainauto.storage.run_directory import RunDirectory
+    from trainauto.storage.run_options import options_of
 
-    if '"task": "finetune"' not in RunDirectory.find(run).config.read_text(encoding="utf-8", errors="replace"):
+    directory = RunDirectory.find(run)
+    if not directory.given.is_file():
         return None
-    from trainauto.builders.finetuned import finetune_options_of
-
-    return finetune_options_of(run)
+    loaded = options_of(directory)
+    return task_of(loaded), directory, loaded
 
 
 def check_free(out: Path, *, overwrite: bool, example: str = "out.pth") -> None:

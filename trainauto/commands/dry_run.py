@@ -13,8 +13,6 @@ import torch
 
 from trainauto.automations import Automation
 from trainauto.build import build_run
-from trainauto.builders.image_model import channels_of
-from trainauto.commands.doctor_checks.machine import batch_bytes
 from trainauto.commands.doctor_checks.reading_speed import reading
 from trainauto.control.controller import controllers_of
 from trainauto.core.decisions import Decision, Rollback, Stop
@@ -23,39 +21,30 @@ from trainauto.core.records import Progress, StepRecord, ValidationRecord
 from trainauto.core.run_events import ImageArray, Picture, RunEnd, RunSummary
 from trainauto.engine.loop import train
 from trainauto.engine.run import Run
-from trainauto.options.load import LoadedOptions, load_options, runs_of_the_engine
+from trainauto.options.load import LoadedOptions
 from trainauto.options.run_options import RunOptions
-from trainauto.options.schema import Options
 from trainauto.reporting.formatting import decision_lines
-from trainauto.tasks.sr.models.validation import Validator
-from trainauto.tasks.text.training.text_validation import TextValidation
-
-_SMALLER = "a smaller batch_size_per_gpu or lq_size"
-_SMALLER_TEXTS = "smaller tokens_per_batch or max_length"
 
 
 class DryRun:
     """The run of an option file, built by what builds real ones; only its folder is another.
 
     Args:
-        options: the option file.
-        overrides: items of ``--force_yml``.
+        loaded: the option file.
         folder: where the run directory goes; whoever gives it removes it.
     """
 
-    def __init__(self, options: Path, overrides: Sequence[str], folder: Path) -> None:
-        loaded = runs_of_the_engine(load_options(options, overrides), "a dry run")
+    def __init__(self, loaded: LoadedOptions[RunOptions], folder: Path) -> None:
         start = time.perf_counter()
         with ExitStack() as stack:
             self._heard = stack.enter_context(_Warnings())
-            self._options = loaded.options
             self._run = stack.enter_context(build_run(_elsewhere(loaded, folder)))
             self._stack = stack.pop_all()  # taken down by `train`; where building fails, here
         self._seconds = time.perf_counter() - start
 
     def built(self) -> dict[str, Any]:
         """Return what is known before the first step, as plain values."""
-        run, summary = self._run, self._run.summary
+        run, summary, batch_bytes = self._run, self._run.summary, self._run.loader.dataset.batch_bytes
         return {
             "device": summary.device,
             "device_type": run.model.device.type,
@@ -72,9 +61,8 @@ class DryRun:
             "plan": run.loader.plan.to_dict(),
             "plan_text": str(run.loader.plan),
             "configured_plan_text": str(run.first_plan),
-            "batch_bytes": self._batch_bytes(run.loader.plan),
-            "largest_batch_bytes": self._batch_bytes(largest) if (largest := _largest(run)) is not None else None,
-            "task_facts": self._task_facts,
+            "batch_bytes": batch_bytes(run.loader.plan),
+            "largest_batch_bytes": batch_bytes(largest) if (largest := _largest(run)) is not None else None,
             "samples": dict(summary.samples),
             "not_read": dict(self._not_read()),
             "smallest_px": summary.smallest_px,
@@ -92,28 +80,12 @@ class DryRun:
             InputError: an image cannot be decoded.
         """
         run = self._run
-        return reading(run.loader.dataset, run.loader.plan.size, self._channels)
-
-    @property
-    def _channels(self) -> int:
-        return channels_of(next(iter(self._run.model.networks.values())))
-
-    @property
-    def _task_facts(self) -> list[str]:
-        """Labels of facts that only runs of this task have."""
-        return [] if isinstance(self._options, Options) else ["texts", "tokenizer"]
+        return reading(run.loader.dataset, run.loader.plan.size)
 
     def _not_read(self) -> Counter[str]:
         """Return how many files beside the samples are of other kinds, in all sets."""
-        validated = [validator.dataset for validator in self._run.validators if isinstance(validator, Validator)]
-        return sum((Counter(dataset.not_read) for dataset in (self._run.loader.dataset, *validated)), Counter())
-
-    def _batch_bytes(self, plan: Plan) -> int:
-        """Return the bytes of a batch as workers hand it over."""
-        if isinstance(self._options, Options):
-            return batch_bytes(plan.batch_size, plan.size, self._options.scale, self._channels)
-        tensors = self._run.loader.dataset.largest_batch(plan, plan.batch_size)
-        return sum(tensor.nbytes for tensor in tensors.values())
+        datasets = (self._run.loader.dataset, *(validator.dataset for validator in self._run.validators))
+        return sum((Counter(dataset.not_read) for dataset in datasets), Counter())
 
     def close(self) -> None:
         """Take the run down."""
@@ -131,8 +103,7 @@ class DryRun:
         run.reporter, run.closing = recorder, tuple  # nothing is made of what was trained
         run.journal.automations = [*run.journal.automations, _EndAfter(steps)]
         for validator in run.validators:
-            if isinstance(validator, Validator | TextValidation):
-                validator.is_rehearsal = True
+            validator.is_rehearsal = True
         every = min(steps, run.summary.total) if run.validators and run.frequencies.validate else 0
         run.frequencies = replace(run.frequencies, validate=every, save=0)
         with self._stack:
@@ -145,7 +116,6 @@ class DryRun:
             "checkpoint_bytes": sum(file.stat().st_size for file in files),
             "limit_bytes": run.meter.limit_bytes,
             "is_enforced": run.meter.is_enforced,
-            "smaller": _SMALLER if isinstance(self._options, Options) else _SMALLER_TEXTS,
             "warnings": self._heard.take(),
         }
 

@@ -3,7 +3,7 @@
     python -m trainauto.commands.dry_run_worker
 
     {"options": "x4.yml", "overrides": [], "folder": "a folder to be thrown away"}
-    {"device": "cpu (2 cores)", "network": "compact x2", ...}      with "by_trainer": true {"pairs": [...], ...}
+    {"device": "cpu (2 cores)", "network": "compact x2", ...}
     {"read": true}
     {"images": 20, "decode_seconds": 0.31, ...}
     {"steps": 1}
@@ -25,20 +25,20 @@ from trainauto.core.worker_process import Handler, Request, serve
 
 def _dry_run_handler() -> Handler:
     """Return the handler: the first request builds the run, others read its data or train it."""
-    from trainauto.commands.dry_run import DryRun
-    from trainauto.commands.trainer_dry_run import TrainerDryRun
     from trainauto.core.errors import TrainautoError
+    from trainauto.forecast.task import Trial, task_of
+    from trainauto.options.load import load_options
 
-    built: list[DryRun | TrainerDryRun] = []
+    built: list[Trial] = []
 
     def handle(request: Request) -> dict[str, Any]:
         try:
             if "steps" in request:
                 return built[0].train(request["steps"])
-            if "read" in request and isinstance(built[0], DryRun):
+            if "read" in request:
                 return built[0].read()
-            kind = TrainerDryRun if request.get("by_trainer") else DryRun
-            built[:] = [kind(Path(request["options"]), request["overrides"], Path(request["folder"]))]
+            loaded = load_options(Path(request["options"]), request["overrides"])
+            built[:] = [task_of(loaded).trial(loaded, Path(request["folder"]))]
             return built[0].built()
         except TrainautoError:
             raise

@@ -4,12 +4,13 @@ import argparse
 import importlib.util
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from trainauto.commands.common_arguments import Commands, check_free, check_network, finetuned_run, takes_network
+from trainauto.commands.common_arguments import Commands, check_free, check_network, takes_network, task_of_run
 from trainauto.core.errors import InputError, Problem, nearest
 
 if TYPE_CHECKING:
+    from trainauto.options.finetune_options import FinetuneOptions
     from trainauto.options.load import LoadedOptions
     from trainauto.storage.run_directory import RunDirectory
 
@@ -46,8 +47,16 @@ def _run(parsed: argparse.Namespace) -> int:
     ):
         parsed.run, parsed.out = None, parsed.run  # beside these there is no RUN, so that the first place is OUT's
     check_network(parsed)
-    if parsed.run is not None and (finetuned := finetuned_run(parsed.run)) is not None:
-        return _export_finetuned(parsed, *finetuned)
+    if parsed.run is None or (found := task_of_run(parsed.run)) is None:
+        print(export_network(parsed))
+        return 0
+    task, directory, loaded = found
+    print(task.export(directory, loaded, parsed))
+    return 0
+
+
+def export_network(parsed: argparse.Namespace) -> str:
+    """Write a network that enlarges images, of a run or a file of weights; return what there is to say of it."""
     if parsed.merge:
         raise InputError(Problem("--merge is for adapters of fine-tuned models", advice="Leave it out."))
     chosen = _chosen_format(parsed.format, parsed.out)
@@ -63,11 +72,13 @@ def _run(parsed: argparse.Namespace) -> int:
 
     if chosen == "onnx":
         print("exporting and comparing; a large network takes minutes", flush=True)
-    print(export(parsed, chosen, size_px))
-    return 0
+    return export(parsed, chosen, size_px)
 
 
-def _export_finetuned(parsed: argparse.Namespace, directory: "RunDirectory", loaded: "LoadedOptions[Any]") -> int:
+def export_adapters(
+    parsed: argparse.Namespace, directory: "RunDirectory", loaded: "LoadedOptions[FinetuneOptions]"
+) -> str:
+    """Write a fine-tuned model, or its adapters; return what there is to say of it."""
     for name, value in {"--format": parsed.format, "--size": parsed.size}.items():
         if value is not None:
             message = f"{name} is for networks that enlarge images; a fine-tuned model becomes a folder"
@@ -79,8 +90,7 @@ def _export_finetuned(parsed: argparse.Namespace, directory: "RunDirectory", loa
         parsed.checkpoint or "best",
         {name: getattr(parsed, name) for name in ("merge", "half", "overwrite")},
     )
-    print(export_finetuned(directory, loaded, which, parsed.out, **flags))
-    return 0
+    return export_finetuned(directory, loaded, which, parsed.out, **flags)
 
 
 def _chosen_format(named: str | None, out: Path | None) -> str:

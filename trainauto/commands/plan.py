@@ -158,22 +158,11 @@ def _recipes(parsed: argparse.Namespace, sizes: list[int]) -> str:
 
     loaded = load_options(parsed.opt, parsed.force_yml)
     with start_tracing(like_cuda=True) as child:
-        from trainauto.builders.tasks import finetuning_of
-        from trainauto.commands import recipes_table
-        from trainauto.forecast import card_plan, finetune_recipes
+        from trainauto.forecast import card_plan
+        from trainauto.forecast.task import ready_task
 
         cards = card_plan.chosen_cards(parsed.card, sizes)
-        if (finetuning := finetuning_of(loaded)) is None:
-            from trainauto.commands import recomputations_table
-            from trainauto.forecast.option_plans import plan_recipes_of_blocks
-
-            blocks = plan_recipes_of_blocks(loaded, cards, child)
-            as_text = (
-                recomputations_table.recomputations_json if parsed.json else recomputations_table.recomputations_table
-            )
-            return as_text(blocks)
-        answer = finetune_recipes.plan_recipes(finetuning, cards, child)
-    return recipes_table.recipes_json(answer) if parsed.json else recipes_table.recipes_table(answer)
+        return ready_task(loaded).recipes(loaded, cards, child, as_json=parsed.json)
 
 
 def _answer_for_code(parsed: argparse.Namespace, sizes: list[int]) -> "CardPlans":

@@ -4,14 +4,12 @@ import argparse
 import textwrap
 from collections.abc import Sequence
 from pathlib import Path
-from typing import cast
 
 import cv2
 import numpy as np
 import torch
 from PIL import Image, ImageDraw, ImageFont
 
-from trainauto.builders.components import locate_errors
 from trainauto.builders.data import build_train_set
 from trainauto.builders.image_model import build_network
 from trainauto.builders.load_plugins import load_plugins
@@ -20,8 +18,7 @@ from trainauto.core.files import write_atomically
 from trainauto.core.words import counted
 from trainauto.data.dynamic_dataset import SampleKey
 from trainauto.data.sampler import ShuffledStream
-from trainauto.options.load import LoadedOptions, load_options
-from trainauto.options.schema import Options
+from trainauto.options.load import load_options, super_resolution_only
 from trainauto.tasks.sr.data.file_datasets import PairedImageDataset
 from trainauto.tasks.sr.data.geometry import in_8_bits
 from trainauto.tasks.sr.data.image_dataset import ImageDataset
@@ -39,12 +36,9 @@ def degrade(parsed: argparse.Namespace) -> int:
     Raises:
         InputError: options cannot be used, or the training set makes no low-quality images.
     """
-    read = load_options(parsed.opt, parsed.force_yml)
-    load_plugins(read)
-    loaded = cast("LoadedOptions[Options]", read)
-    if not isinstance(read.options, Options):
-        with locate_errors(read, ("datasets",)):
-            raise InputError("degrade is for super-resolution, whose training sets are of images")
+    advice = "Training sets of other tasks are not degraded."
+    loaded = super_resolution_only(load_options(parsed.opt, parsed.force_yml), "degrade", advice)
+    load_plugins(loaded)
     options = loaded.options
     dataset, _ = build_train_set(loaded, build_network(loaded, pretrained=False))
     if not isinstance(dataset, ImageDataset):

@@ -7,24 +7,20 @@ import shutil
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from trainauto.commands.common_arguments import prepare_environment
-from trainauto.commands.doctor_checks import finetuning, gpus, machine, software, training
-from trainauto.commands.doctor_checks.finding import BROKEN, LOOK, OK, UNKNOWN, Finding, guarded
+from trainauto.commands.doctor_checks import gpus, machine, software, training
 from trainauto.commands.doctor_checks.probe_worker import Prober
-from trainauto.commands.run_validate import DryRunner, tidy_when_terminated
+from trainauto.commands.run_validate import tidy_when_terminated
 from trainauto.core.cgroup import cpu_quota, tightest_memory_limit
 from trainauto.core.errors import TrainautoError
 from trainauto.core.process import ALLOCATOR_SETTINGS, use_expandable_segments
-from trainauto.options.finetune_options import FinetuneOptions
-from trainauto.options.load import TRIAL, LoadedOptions, load_options, runs_of_the_engine
-from trainauto.options.run_options import FileOptions, RunOptions, RunPaths
-from trainauto.options.schema import Options
-from trainauto.options.tasks import kind_of
-from trainauto.options.text_options import TextOptions
+from trainauto.forecast.task import task_of
+from trainauto.options.load import LoadedOptions, load_options
+from trainauto.options.run_options import FileOptions, RunPaths
+from trainauto.reporting.finding import BROKEN, LOOK, OK, UNKNOWN, Finding, guarded
 
 # Nothing here may import torch at the top: whether it can be loaded is one of the questions.
 
@@ -102,7 +98,7 @@ def examine(options: Path | None, overrides: Sequence[str]) -> Iterator[Finding]
         )
         yield from guarded("memory", _memory)
         yield from problems
-        built: Facts = {}
+        built: dict[str, Any] = {}
         if "error" in torch:
             yield Finding(
                 "the rest", UNKNOWN, "cards, allocator, traces, budget, distributed, the run: they need torch"
@@ -112,27 +108,9 @@ def examine(options: Path | None, overrides: Sequence[str]) -> Iterator[Finding]
             yield from guarded("traces", lambda: software.traces_finding(prober.ask("traced_steps")))
             yield from guarded("budget", lambda: training.budget_finding(prober.ask("budget_on_cpu")))
             yield from guarded("distributed", lambda: training.groups_finding(prober.ask("process_groups"), devices))
-            if loaded is not None and isinstance(loaded.options, FinetuneOptions):
-                yield from guarded("run", partial(_finetuning, loaded.options))
-            elif loaded is not None and kind_of(loaded.options).by_trainer:
-                yield _unknown_run(loaded)
-            elif loaded is not None:
-                dry_runner = stack.enter_context(DryRunner(runs_of_the_engine(loaded, "doctor")))
-                built, findings = _built(dry_runner)
-                yield from findings
-                if built and isinstance(loaded.options, Options):
-                    yield from guarded("reading", partial(_reading, dry_runner, loaded, built))
+            if loaded is not None:
+                yield from task_of(loaded).findings(loaded, built)
         yield from _needs(loaded, built, torch)
-
-
-def _finetuning(options: FinetuneOptions) -> list[Finding]:
-    return list(finetuning.finetuning_findings(options))
-
-
-def _unknown_run(loaded: LoadedOptions[FileOptions]) -> Finding:
-    words = kind_of(loaded.options).words
-    fact = f"{loaded.path}: options that may stand together; model and data of {words} are not looked at here"
-    return Finding("the run", UNKNOWN, fact, TRIAL)
 
 
 def _loaded(options: Path, overrides: Sequence[str]) -> tuple[LoadedOptions[FileOptions] | None, list[Finding]]:
@@ -170,25 +148,9 @@ def _memory() -> Finding:
     return machine.memory_finding(total, free, tightest_memory_limit())
 
 
-def _built(dry_runner: DryRunner) -> tuple[Facts, list[Finding]]:
-    try:
-        built = dry_runner.build()
-    except TrainautoError as error:
-        return {}, [training.refused(error)]
-    return built, training.built_finding(built)
-
-
-def _reading(dry_runner: DryRunner, loaded: LoadedOptions[FileOptions], built: Facts) -> Finding:
-    workers = _workers_and_lookahead(loaded.options)[0]
-    try:
-        return training.reading_finding(dry_runner.read(), built["plan"]["batch_size"], workers)
-    except TrainautoError as error:
-        return Finding("reading", BROKEN, str(error))
-
-
 def _needs(loaded: LoadedOptions[FileOptions] | None, built: Facts, torch: Facts) -> Iterable[Finding]:
     """Yield what a run needs of cores, files, shared memory and disk; without an option file, what there is."""
-    workers, lookahead = _workers_and_lookahead(loaded.options) if loaded is not None else (0, 0)
+    workers, lookahead = loaded.options.loading if loaded is not None else (0, 0)
     batches = machine.batches_under_way(workers, lookahead) if loaded is not None else 0
     threads = int(built.get("threads", torch.get("threads", 1)))
     on_cpu = built.get("device_type", "cpu" if not torch.get("devices") else "cuda") == "cpu"
@@ -196,14 +158,6 @@ def _needs(loaded: LoadedOptions[FileOptions] | None, built: Facts, torch: Facts
     yield from guarded("ulimit", lambda: machine.limits_finding(machine.current_limits(), batches))
     yield from guarded(machine.SHARED_MEMORY, lambda: _shared_memory(batches, built))
     yield from guarded("disk", lambda: _disks(loaded, built))
-
-
-def _workers_and_lookahead(options: FileOptions) -> tuple[int, int]:
-    """Return the processes that make samples, and how many batches are drawn ahead."""
-    if isinstance(options, Options | TextOptions):
-        train = options.datasets.train
-        return train.num_worker_per_gpu, train.lookahead
-    return 0, 0
 
 
 def _cores(threads: int, workers: int, *, on_cpu: bool) -> Finding:
@@ -222,23 +176,11 @@ def _shared_memory(batches: int, built: Facts) -> Finding:
 
 
 def _disks(loaded: LoadedOptions[FileOptions] | None, built: Facts) -> list[Finding]:
-    if loaded is not None and isinstance(loaded.options, FinetuneOptions):
-        return [machine.disk_finding("disk: runs", Path(loaded.options.training.output_dir))]
-    if loaded is None or not isinstance(loaded.options, RunOptions):
+    if loaded is None:
         return [machine.disk_finding("disk", Path(RunPaths().experiments_root))]
     options = loaded.options
-    checkpoint_bytes = int(
-        built.get("parameter_bytes", 0) * (COPIES_KEPT + 1 if built.get("averages") else COPIES_KEPT)
-    )
-    checkpoints = options.logger.keep_checkpoints + 2  # the best, and the one being written
-    purpose = f"{checkpoints} checkpoints of an optimizer like Adam take about"
-    findings = [
-        machine.disk_finding("disk: runs", Path(options.path.experiments_root), checkpoints * checkpoint_bytes, purpose)
-    ]
-    if not isinstance(options, Options):
-        return findings
-    caches = dict.fromkeys(
-        [options.datasets.train.cache_dir, *(s.cache_dir for s in options.datasets.validation_sets.values())]
-    )
-    findings += [machine.disk_finding("disk: pixels", Path(cache).expanduser()) for cache in caches if cache]
-    return findings
+    copies = COPIES_KEPT + 1 if built.get("averages") else COPIES_KEPT
+    bytes_kept = options.kept_checkpoints * copies * int(built.get("parameter_bytes", 0))
+    purpose = f"{options.kept_checkpoints} checkpoints of an optimizer like Adam take about"
+    caches = [machine.disk_finding("disk: pixels", Path(cache).expanduser()) for cache in options.caches]
+    return [machine.disk_finding("disk: runs", Path(options.folder_of_runs), bytes_kept, purpose), *caches]

@@ -6,7 +6,7 @@ import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from trainauto.builders.components import locate_errors
 from trainauto.builders.degradations import degradation_arguments, makes_degradations
@@ -15,8 +15,7 @@ from trainauto.core.errors import InputError, Problem
 from trainauto.core.files import nearest_folder, write_text_atomically
 from trainauto.core.units import size_text
 from trainauto.core.words import counted, visible
-from trainauto.options.load import LoadedOptions, load_options
-from trainauto.options.schema import Options
+from trainauto.options.load import load_options, super_resolution_only
 from trainauto.tasks.sr.data.degraded_dataset import DegradedCrops
 from trainauto.tasks.sr.data.image_files import ImageFile, distinct_names, list_images
 from trainauto.tasks.sr.data.image_source import file_of, in_database
@@ -77,10 +76,9 @@ def _low_quality(parsed: argparse.Namespace) -> tuple[LowQuality | None, str]:
         return None, ""
     if parsed.lq in SHRINKING:
         return LowQuality(parsed.scale, parsed.lq), parsed.lq
-    read = load_options(Path(parsed.lq), [])
-    loaded = cast("LoadedOptions[Options]", read)
-    if not (isinstance(read.options, Options) and makes_degradations(loaded.options.datasets.train.type)):
-        with locate_errors(read, ("datasets",)):
+    loaded = super_resolution_only(load_options(Path(parsed.lq), []), "--lq FILE", "Take --lq matlab.")
+    if not makes_degradations(loaded.options.datasets.train.type):
+        with locate_errors(loaded, ("datasets",)):
             advice = "Write type: RealESRGANDataset in datasets.train, or take --lq matlab."
             raise InputError(Problem("this file's training set makes no low-quality images", advice=advice))
     scale, seed = loaded.options.scale, loaded.options.manual_seed

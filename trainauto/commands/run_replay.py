@@ -15,13 +15,14 @@ from trainauto.core.plan import Plan
 from trainauto.core.records import StepRecord
 from trainauto.core.run_events import RunSummary
 from trainauto.core.words import counted
-from trainauto.options.degradation_options import NOT_USED, DegradationOptions
-from trainauto.options.load import LoadedOptions, load_options, super_resolution_only
-from trainauto.options.schema import Options
+from trainauto.forecast.task import task_of
+from trainauto.options.load import LoadedOptions, load_options
+from trainauto.options.run_options import FileOptions
 from trainauto.options.tracker_options import TRACKERS
 from trainauto.reporting.formatting import missing_text
 from trainauto.storage.run_directory import RunDirectory
 from trainauto.storage.run_log import logged_decisions, logged_steps
+from trainauto.storage.run_options import options_of
 
 # Nothing here may import torch at the top: the command sets the environment first.
 if TYPE_CHECKING:
@@ -29,27 +30,6 @@ if TYPE_CHECKING:
     from trainauto.data.sampler import LoggedBatch
 
 SUFFIX = "_replay"
-
-RESUME_INSTEAD = "A run of a language model resumes from a checkpoint to the bit: the same command with --auto_resume."
-
-OF_THE_SAMPLES = (
-    "manual_seed",
-    "scale",
-    "input_pixel_format",
-    *DegradationOptions.model_fields.keys() - set(NOT_USED),
-)
-OF_THE_AUGMENTATIONS = ("use_moa", "moa_augs", "moa_probs")
-OF_THE_MACHINE = (
-    "dataroot_gt",
-    "dataroot_lq",
-    "cache_dir",
-    "meta_info",
-    "decode_all",
-    "num_worker_per_gpu",
-    "lookahead",
-    "name",
-)
-"""Options of the training set that may differ: where its files lie here, and how they are read."""
 
 
 @dataclass(frozen=True)
@@ -80,20 +60,24 @@ class Part:
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise InputError(Problem(f"{origin} cannot be read: {error!r}", advice="Each run writes it.")) from None
 
-    def load(self, overrides: Sequence[str]) -> LoadedOptions:
+    def load(self, overrides: Sequence[str]) -> LoadedOptions[FileOptions]:
         """Return the options as they are to be here: no automations, and a budget or trackers only if asked for.
 
         Raises:
             InputError: they cannot be used, or would give other samples.
         """
-        then = super_resolution_only(load_options(self.given), "replay", RESUME_INSTEAD)
+        then = load_options(self.given, folder=self.folder)
         alone = [f"{key}=null" for key in ("memory:budget", "memory:cpu_budget", *(f"logger:{t}" for t in TRACKERS))]
         here = [*alone, f"name={then.options.name}{SUFFIX}", *overrides]
-        changed = load_options(self.given, [*here, "training_automations={}"])
-        loaded = super_resolution_only(changed, "replay", RESUME_INSTEAD)
-        _refuse_other_samples(then.options, loaded.options)
+        loaded = load_options(self.given, [*here, "training_automations={}"], self.folder)
+        _refuse_other_samples(then, loaded)
+        return replace(loaded, path=self.options_file)
+
+    @property
+    def folder(self) -> Path:
+        """Where its plugins lie."""
         folder = Path(self.origin["folder"])
-        return replace(loaded, path=self.options_file, folder=folder if folder.is_dir() else Path.cwd())
+        return folder if folder.is_dir() else Path.cwd()
 
 
 @dataclass(frozen=True)
@@ -114,7 +98,8 @@ def logged_run(path: Path, until: int | None = None) -> LoggedRun:
     if not directory.given.is_file():
         message = f"{directory.path} has no {directory.given.name}"
         raise InputError(Problem(message, advice="It was written by a version whose runs cannot be replayed."))
-    super_resolution_only(load_options(directory.given), "replay", RESUME_INSTEAD)
+    loaded = options_of(directory)
+    task_of(loaded).sample_options(loaded)
     if until is not None and until < 1:
         raise InputError(Problem(f"--until {until} is no step", advice="Steps count from 1."))
     steps = [step.step for step in _until(logged_steps(directory), until)]
@@ -158,7 +143,7 @@ def _refuse_gaps(directory: RunDirectory, steps: Sequence[int]) -> None:
 _UNTIL = re.compile(r"given_until_step_(\d+)\.yml")
 
 
-def replay(logged: LoggedRun, loaded: Sequence[LoadedOptions]) -> int:
+def replay(logged: LoggedRun, loaded: Sequence[LoadedOptions[FileOptions]]) -> int:
     """Repeat a run; return the exit code.
 
     Args:
@@ -275,13 +260,8 @@ def _batches(directory: RunDirectory, last: int) -> "list[LoggedBatch]":
     ]
 
 
-def _refuse_other_samples(then: Options, now: Options) -> None:
-    before = {name: getattr(then, name, None) for name in OF_THE_SAMPLES}
-    after = {name: getattr(now, name, None) for name in OF_THE_SAMPLES}
-    for values, options in ((before, then), (after, now)):
-        train = options.datasets.train.model_dump()
-        values |= {f"datasets:train:{name}": value for name, value in train.items() if name not in OF_THE_MACHINE}
-        values |= {f"train:{name}": getattr(options.train, name) for name in OF_THE_AUGMENTATIONS}
+def _refuse_other_samples(then: LoadedOptions[FileOptions], now: LoadedOptions[FileOptions]) -> None:
+    before, after = (task_of(loaded).sample_options(loaded) for loaded in (then, now))
     changed = [name for name in dict.fromkeys([*before, *after]) if before.get(name) != after.get(name)]
     if changed:
         problems = [f"{name} was {before.get(name)} and would be {after.get(name)}" for name in changed]

@@ -17,8 +17,6 @@ from trainauto.core.words import counted
 from trainauto.core.worker_process import WorkerDiedError, WorkerProcess
 from trainauto.options.load import LoadedOptions
 from trainauto.options.run_options import FileOptions, RunOptions
-from trainauto.options.schema import Options
-from trainauto.options.tasks import kind_of
 from trainauto.reporting.formatting import WIDTH, in_thousands, pairs_lines
 from trainauto.reporting.step_stats import error_text
 
@@ -48,7 +46,6 @@ class DryRunner:
             "options": str(loaded.path),
             "overrides": list(loaded.overrides),
             "folder": str(folder / "experiments"),
-            "by_trainer": kind_of(loaded.options).by_trainer,
         }
 
     def __enter__(self) -> "DryRunner":
@@ -148,8 +145,13 @@ def validate_with_trainer(loaded: LoadedOptions[FileOptions], steps: int) -> int
     return 0
 
 
-def validate(loaded: LoadedOptions[RunOptions], steps: int) -> int:
+def validate(loaded: LoadedOptions[RunOptions], steps: int, smaller: str) -> int:
     """Make a dry run and print its results; return the exit code.
+
+    Args:
+        loaded: the option file.
+        steps: to train.
+        smaller: options that make a step smaller, in words.
 
     Raises:
         InputError: the option file, or what it names, cannot be used.
@@ -160,21 +162,12 @@ def validate(loaded: LoadedOptions[RunOptions], steps: int) -> int:
         built = dry_runner.build()
         _print(built_pairs(loaded, built))
         done = dry_runner.train(steps)
-    _print(done_pairs(done))
+    _print(done_pairs(done, smaller))
     _print(_warnings([*built["warnings"], *done["warnings"]]))
-    caches = _pixel_caches(loaded)
+    caches = loaded.options.caches
     beside = f", but decoded pixels in {' and '.join(caches)}" if caches else ""
     _print([("result", f"{loaded.options.name} can be trained; nothing of this was kept{beside}")])
     return 0
-
-
-def _pixel_caches(loaded: LoadedOptions[RunOptions]) -> list[str]:
-    """Return the folders that the option file names for decoded pixels."""
-    if not isinstance(loaded.options, Options):
-        return []
-    datasets = loaded.options.datasets
-    folders = [datasets.train.cache_dir, *(image_set.cache_dir for image_set in datasets.validation_sets.values())]
-    return list(dict.fromkeys(folder for folder in folders if folder))
 
 
 def _print(pairs: list[Pair]) -> None:
@@ -203,7 +196,7 @@ def built_pairs(loaded: LoadedOptions[RunOptions], built: Mapping[str, Any]) -> 
         ("network", f"{built['network']}, {in_thousands(built['parameters'])} parameters"),
         ("device", f"{built['device']}, {built['precision']}, {counted(built['threads'], 'thread')}"),
         ("plan", plan),
-        *((label, built["facts"].get(label, "")) for label in ("memory", "bounds", *built["task_facts"], "seed")),
+        *((label, fact) for label, fact in built["facts"].items() if label not in ("curves", "trackers")),
         ("built in", f"{built['seconds']:.1f} s"),
     ]
 
@@ -214,9 +207,9 @@ def _not_read(kinds: Mapping[str, int]) -> str:
     return f"; files of other kinds, which are not read: {listed}" if kinds else ""
 
 
-def done_pairs(done: Mapping[str, Any]) -> list[Pair]:
+def done_pairs(done: Mapping[str, Any], smaller: str) -> list[Pair]:
     """Return what the steps gave, the validation, and what a controller would do next."""
-    pairs = [pair for step in done["steps"] for pair in _step_pairs(step, done["limit_bytes"], done["smaller"])]
+    pairs = [pair for step in done["steps"] for pair in _step_pairs(step, done["limit_bytes"], smaller)]
     for validation in done["validations"]:
         scores = ", ".join(
             f"{name} {value:.4g}{_beside(validation, name)}" for name, value in validation["metrics"].items()

@@ -2,12 +2,13 @@
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from trainauto.commands.common_arguments import Commands, finetuned_run, takes_options
+from trainauto.commands.common_arguments import Commands, takes_options, task_of_run
 from trainauto.core.errors import InputError, Problem
 
 if TYPE_CHECKING:
+    from trainauto.options.finetune_options import FinetuneOptions
     from trainauto.options.load import LoadedOptions
     from trainauto.storage.run_directory import RunDirectory
 
@@ -61,14 +62,21 @@ def _run(parsed: argparse.Namespace) -> int:
         raise InputError(Problem(message, advice="Name one with -opt, or leave --force_yml out."))
 
     from trainauto.core.process import use_expandable_segments
+
+    use_expandable_segments()
+    if parsed.run is None or (found := task_of_run(parsed.run)) is None:
+        return test_images(parsed)
+    task, directory, loaded = found
+    return task.test(directory, loaded, parsed)
+
+
+def test_images(parsed: argparse.Namespace) -> int:
+    """Measure a network that enlarges images, of a run or a test file; return the exit code."""
     from trainauto.options.load import load_test_options
 
-    test = load_test_options(parsed.opt, parsed.force_yml) if parsed.opt is not None else None
-    use_expandable_segments()
-    if parsed.run is not None and (finetuned := finetuned_run(parsed.run)) is not None:
-        return _test_finetuned(parsed, *finetuned)
     if parsed.answers is not None:
         raise InputError(Problem("--answers is for fine-tuned models", advice="Leave it out."))
+    test = load_test_options(parsed.opt, parsed.force_yml) if parsed.opt is not None else None
 
     from trainauto.commands.run_test import test_network
 
@@ -76,7 +84,10 @@ def _run(parsed: argparse.Namespace) -> int:
     return test_network(parsed.run, parsed.checkpoint or "best", test, parsed.device, images)
 
 
-def _test_finetuned(parsed: argparse.Namespace, directory: "RunDirectory", loaded: "LoadedOptions[Any]") -> int:
+def test_answers(
+    parsed: argparse.Namespace, directory: "RunDirectory", loaded: "LoadedOptions[FinetuneOptions]"
+) -> int:
+    """Measure a fine-tuned model, and show some of its answers; return the exit code."""
     for name, value in {"-opt": parsed.opt, "--lq": parsed.lq}.items():
         if value is not None:
             message = f"{name} is of images, and {parsed.run} is a fine-tuned model"

@@ -22,10 +22,9 @@ def add_to(commands: Commands) -> None:
 
 
 def _run(parsed: argparse.Namespace) -> int:
-    from trainauto.commands.run_validate import validate, validate_with_trainer
     from trainauto.core.errors import InputError, Problem
-    from trainauto.options.load import load_options, runs_of_the_engine, super_resolution_only
-    from trainauto.options.tasks import kind_of
+    from trainauto.forecast.task import task_of
+    from trainauto.options.load import load_options, super_resolution_only
 
     if parsed.steps < 1:
         raise InputError(Problem(f"--steps {parsed.steps} trains nothing", advice="Steps count from 1."))
@@ -36,6 +35,4 @@ def _run(parsed: argparse.Namespace) -> int:
         every = [f"datasets:{name}:decode_all=true" for name in sets]
         loaded = load_options(parsed.opt, [*parsed.force_yml, *every])
     prepare_environment(loaded.options)
-    if kind_of(loaded.options).by_trainer:
-        return validate_with_trainer(loaded, parsed.steps)
-    return validate(runs_of_the_engine(loaded, "validate"), parsed.steps)
+    return task_of(loaded).validate(loaded, parsed.steps)

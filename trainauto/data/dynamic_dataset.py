@@ -170,6 +170,11 @@ class DynamicDataset(Dataset[Mapping[str, Tensor]], ABC):
             return self.workload.dummy(samples, plan.size)
         return tensors
 
+    def batch_bytes(self, plan: Plan) -> int:
+        """Return the bytes of the largest batch under a plan, as workers hand it over."""
+        tensors = self.largest_batch(plan, 1)
+        return plan.batch_size * sum(tensor.nbytes for tensor in tensors.values())
+
     def __getitems__(self, keys: Sequence[SampleKey]) -> "list[dict[str, Tensor]] | InputError":
         """Make the samples of a batch; an unreadable file comes back as a value.
 

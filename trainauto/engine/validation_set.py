@@ -5,13 +5,24 @@ from typing import Protocol
 from trainauto.core.process import Limited
 from trainauto.core.records import ValidationRecord
 from trainauto.core.run_events import Picture
+from trainauto.data.dynamic_dataset import DynamicDataset
 from trainauto.distributed.communicator import Communicator
 from trainauto.engine.signals import StopSignals
 from trainauto.models.base_model import BaseModel
 
 
 class ValidationSet(Protocol):
-    """A set that a run validates on."""
+    """A set that a run validates on.
+
+    Attributes:
+        is_rehearsal: only its largest sample is validated, to see that it can be.
+    """
+
+    is_rehearsal: bool
+
+    @property
+    def dataset(self) -> DynamicDataset:
+        """What it consists of."""
 
     @property
     def name(self) -> str:

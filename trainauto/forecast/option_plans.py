@@ -5,11 +5,10 @@ from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 
-from trainauto.builders.automations import CONTROLLER, choose_automation, is_controller
+from trainauto.builders.automations import choose_automation, is_controller
 from trainauto.builders.data import build_axes, build_train_set, first_plan
 from trainauto.builders.image_model import build_network
 from trainauto.builders.load_plugins import load_plugins
-from trainauto.builders.tasks import finetuning_of, images_of, texts_of
 from trainauto.control.controller import Controller, controllers_of
 from trainauto.core.decisions import RunFacts
 from trainauto.core.errors import InputError
@@ -30,14 +29,14 @@ from trainauto.forecast.card_plan import (
 )
 from trainauto.forecast.loss_bytes import bytes_by_loss
 from trainauto.forecast.recomputation import Bounds, Recomputations, choose_parts, plan_recomputations, recomputing
-from trainauto.forecast.text_plans import first_rows, plan_language_model
+from trainauto.forecast.task import ready_task, task_of
 from trainauto.forecast.trace_process import TraceProcess
 from trainauto.memory.cost.memory_forecast import CardTracer, MemoryForecast, forecast_memory
 from trainauto.memory.cuda_allocator.segments import planned_segments
 from trainauto.options.cards import CardPreset
-from trainauto.options.load import LoadedOptions, runs_of_the_engine
+from trainauto.options.load import LoadedOptions
 from trainauto.options.resource_options import AUTO
-from trainauto.options.run_options import FileOptions, RunOptions
+from trainauto.options.run_options import CONTROLLER, FileOptions, RunOptions
 
 UNBOUNDED_PX = 2**15
 
@@ -63,32 +62,15 @@ def plan_for_cards(
         InputError: the options cannot be used.
         TraceError: the model cannot be traced.
     """
-    if (finetuning := finetuning_of(given)) is not None:
-        from trainauto.forecast.finetune_plans import plan_finetuning  # transformers comes with it
-
-        return plan_finetuning(finetuning, cards, measure=measure, child=child, closely=closely)
-    loaded = runs_of_the_engine(given, "plan")
-    if loaded.options.memory.gradient_checkpointing == AUTO:
+    task = ready_task(given)
+    if given.options.memory.gradient_checkpointing == AUTO:
         with nullcontext(child) if child is not None else start_tracing(like_cuda=True) as worker:
-            return _plan_recomputing(loaded, cards, worker, measure=measure, closely=closely)
-    return _plan_as_written(loaded, cards, child, measure=measure, closely=closely)
-
-
-def _plan_as_written(
-    loaded: LoadedOptions[RunOptions],
-    cards: Sequence[CardPreset],
-    child: WorkerProcess | None,
-    *,
-    measure: bool,
-    closely: bool,
-) -> CardPlans:
-    if (texts := texts_of(loaded)) is not None:
-        return plan_language_model(texts, cards, measure=measure, child=child, closely=closely)
-    return plan_super_resolution(images_of(loaded), cards, measure=measure, child=child, closely=closely)
+            return _plan_recomputing(given, cards, worker, measure=measure, closely=closely)
+    return task.plan(given, cards, measure=measure, child=child, closely=closely)
 
 
 def _plan_recomputing(
-    loaded: LoadedOptions[RunOptions],
+    loaded: LoadedOptions[FileOptions],
     cards: Sequence[CardPreset],
     worker: WorkerProcess,
     *,
@@ -96,10 +78,11 @@ def _plan_recomputing(
     closely: bool,
 ) -> CardPlans:
     """Plan each card with the blocks that a run there would run again."""
+    task = task_of(loaded)
     answers, said = [], []
     for number, card in enumerate(cards):
         asked = partial(
-            _plan_as_written,
+            task.plan,
             cards=[card],
             child=worker,
             measure=measure and not number,
@@ -109,7 +92,7 @@ def _plan_recomputing(
         (on_card,) = answer.cards
         target_bytes = on_card.available_bytes if on_card.kept else on_card.target_bytes
         bounds = Bounds("cuda", target_bytes, on_card.available_bytes)
-        plan = begun_plan(loaded)
+        plan = task.first_plan(loaded)
         with TraceProcess(loaded.path, loaded.overrides, segments=planned_segments(), worker=worker) as tracer:
             tracer.aim(newest_of([card]))
             chosen = choose_parts(tracer, plan, bounds)
@@ -125,12 +108,12 @@ def _plan_recomputing(
 
 
 def plan_recipes_of_blocks(
-    given: LoadedOptions[FileOptions], cards: Sequence[CardPreset], worker: WorkerProcess
+    loaded: LoadedOptions[RunOptions], cards: Sequence[CardPreset], worker: WorkerProcess
 ) -> Recomputations:
     """Say what the plan of an option file takes while none, some or all of its blocks run again.
 
     Args:
-        given: the option file, of images or texts.
+        loaded: the option file.
         cards: the cards.
         worker: a process that traces as on CUDA.
 
@@ -138,7 +121,6 @@ def plan_recipes_of_blocks(
         InputError: the options cannot be used.
         TraceError: the model cannot be traced, or no block can run again.
     """
-    loaded = runs_of_the_engine(given, "plan")
     bounded, _ = within_budget(cards, loaded.options)
     available_bytes = {
         card.name: min(int(bound.memory_gib * GIB), int(card.memory_gib * GIB) - CONTEXT_BYTES)
@@ -147,13 +129,7 @@ def plan_recipes_of_blocks(
     nothing = (*loaded.overrides, recomputing(()))
     with TraceProcess(loaded.path, nothing, segments=planned_segments(), worker=worker) as tracer:
         tracer.aim(newest_of(cards))
-        return plan_recomputations(loaded, begun_plan(loaded), available_bytes, tracer)
-
-
-def begun_plan(loaded: LoadedOptions[RunOptions]) -> Plan:
-    """Return the plan that a run begins with: of texts, rows as long as they may be."""
-    texts = texts_of(loaded)
-    return first_plan(images_of(loaded).options) if texts is None else first_rows(texts.options)
+        return plan_recomputations(loaded, task_of(loaded).first_plan(loaded), available_bytes, tracer)
 
 
 def plan_super_resolution(

@@ -1,23 +1,25 @@
 """The run of an option file on fake tensors."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode, unset_fake_temporarily
 
 from trainauto.builders.data import crops_of
 from trainauto.builders.image_model import build_model, build_network, channels_of
 from trainauto.builders.precision import choose_precision
-from trainauto.builders.tasks import finetuning_of, images_of, texts_of
+from trainauto.core.batch import Batch
+from trainauto.core.plan import Plan
 from trainauto.engine.traced_training import FakeTraining, empty_batch
+from trainauto.forecast.task import ready_task
 from trainauto.memory.tracing.fake_tensors import as_fake
 from trainauto.memory.tracing.libraries import card_libraries
 from trainauto.memory.tracing.trace import TraceError
 from trainauto.models.base_model import BaseModel
 from trainauto.models.parallel import bucketed
-from trainauto.options.finetune_options import FinetuneOptions
+from trainauto.optim.precision import Precision
 from trainauto.options.load import LoadedOptions
 from trainauto.options.run_options import FileOptions
 
@@ -31,40 +33,30 @@ def fake_run(
     world_size: int = 1,
     known: Mapping[str, Any] | None = None,
 ) -> FakeTraining:
-    """Build the run of an option file on fake tensors, whatever its task; its plugins must have been imported.
+    """Build the run of an option file on fake tensors, whatever its task; arguments and errors as of `Task.fake`."""
+    return ready_task(loaded).fake(loaded, like_cuda=like_cuda, world_size=world_size, known=known or {})
+
+
+def fake_training(
+    build: Callable[[FakeTensorMode], BaseModel],
+    batch_of: Callable[[Plan], Batch],
+    precision: Precision,
+    *,
+    clips: bool,
+    like_cuda: bool,
+    told: tuple[Tensor, ...] = (),
+) -> FakeTraining:
+    """Return training on fake tensors with what a card's libraries take, where it is on one.
 
     Args:
-        loaded: the option file.
+        build: makes the model on fake tensors.
+        batch_of: makes the batch of a plan.
+        precision: number format, and the device.
+        clips: gradients are clipped.
         like_cuda: count what a card's libraries take, also where the run is not on one.
-        world_size: how many train it together.
-        known: what the option file alone does not say.
-
-    Raises:
-        TraceError: its model cannot be built on fake tensors.
-        InputError: options cannot be used.
+        told: tensors whose values say sizes.
     """
-    if (finetuning := finetuning_of(loaded)) is not None:
-        return _fake_finetuning(finetuning, known or {}, like_cuda=like_cuda)
-    if (texts := texts_of(loaded)) is None:
-        return FakeRun.of(images_of(loaded), like_cuda=like_cuda, world_size=world_size)
-    from trainauto.builders.language_networks import fake_language_model
-
-    precision = choose_precision(texts)
-    build, batch_of = fake_language_model(texts, precision, known or {})
-    on_card = like_cuda or precision.device.type == "cuda"
-    libraries = card_libraries() if on_card else None
-    return FakeTraining(build, batch_of, clips=texts.options.train.grad_clip is not None, libraries=libraries)
-
-
-def _fake_finetuning(
-    loaded: LoadedOptions[FinetuneOptions], known: Mapping[str, Any], *, like_cuda: bool
-) -> FakeTraining:
-    from trainauto.builders.finetune_networks import fake_finetuning
-
-    precision = choose_precision(loaded)
-    build, batch_of, told = fake_finetuning(loaded, precision, known)
     libraries = card_libraries() if like_cuda or precision.device.type == "cuda" else None
-    clips = bool(loaded.options.training.max_grad_norm)
     return FakeTraining(build, batch_of, clips=clips, libraries=libraries, told=told)
 
 

@@ -37,7 +37,6 @@ from trainauto.memory.monitor.device_use import driver_version
 from trainauto.memory.tracing.trace import TraceError
 from trainauto.options.load import LoadedOptions
 from trainauto.options.run_options import RunOptions
-from trainauto.options.schema import Options
 from trainauto.storage.run_directory import RunDirectory
 
 logger = logging.getLogger(__name__)
@@ -185,7 +184,7 @@ def kind_of_run(
     ]
     controllers = options.training_automations.active.values()
     return {
-        **_of_the_task(options, world_size),
+        **options.of_steps(world_size),
         SAMPLES: next(
             (controller.arguments[SAMPLES] for controller in controllers if SAMPLES in controller.arguments), None
         ),
@@ -199,35 +198,6 @@ def kind_of_run(
         "allocator": {name: os.environ.get(name) for name in ALLOCATOR_SETTINGS},
         "device": _device_facts(device),
     }
-
-
-_OF_STEPS = ("use_amp", "amp_bf16", "deterministic", "plugins")
-"""Options of every task that a step's memory depends on."""
-
-
-def _of_the_task(options: RunOptions, world_size: int) -> dict[str, Any]:
-    """Return the options that a step's memory depends on."""
-    if isinstance(options, Options):
-        of_images = ("model_type", "scale", "use_channels_last", "use_compile", "network_g", "network_d")
-        train = {"losses", "optim_g", "optim_d", "ema_decay", "grad_clip"}
-        return {
-            **options.model_dump(
-                mode="json", include={**dict.fromkeys((*of_images, *_OF_STEPS), True), "train": train}
-            ),
-            # The samples of a step are held beside its largest forward pass, which plans are reasoned about by.
-            "accum_iter": options.datasets.train.accum_iter,
-            # One rank holds no room for sums, two hold as much as any other number.
-            "sums": options.distributed.model_dump(mode="json", exclude={"batches"}) if world_size > 1 else None,
-        }
-    train = {"optim", "ema_decay", "grad_clip", "packed", "row_length"}
-    return options.model_dump(
-        mode="json",
-        include={
-            **dict.fromkeys(("task", "model", *_OF_STEPS), True),
-            "train": train,
-            "datasets": {"train": {"max_length"}},
-        },
-    )
 
 
 def _source_digest(module: str) -> str | None:

@@ -1,8 +1,6 @@
 """A network that was trained: out of a run, or out of an option file and a file of weights."""
 
-import json
 import logging
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -18,10 +16,11 @@ from trainauto.engine.checkpoint import Checkpoints
 from trainauto.models.usable_weights import check_values
 from trainauto.models.weights import WeightDifferences, load_same, load_weights
 from trainauto.models.weights_file import FileWeights
-from trainauto.options.load import LoadedOptions, load_options, super_resolution_only
+from trainauto.options.load import LoadedOptions, super_resolution_only
 from trainauto.options.schema import Component, Options
 from trainauto.options.source_locations import Places
 from trainauto.storage.run_directory import RunDirectory
+from trainauto.storage.run_options import options_of
 from trainauto.tasks.sr.recognition import recognise
 from trainauto.tasks.sr.spandrel_archs.library import INSTALL
 
@@ -32,8 +31,6 @@ WEIGHTS, AVERAGES = "net_g.safetensors", "net_g_ema.safetensors"
 
 AVERAGED = "averaged weights"
 """What `export` says of a moving average, in the metadata of a .safetensors."""
-
-_MODELS_ELSEWHERE = "Transformers loads a trained language model: from_pretrained(the folder of a checkpoint)."
 
 
 @dataclass(frozen=True)
@@ -85,7 +82,7 @@ def load_network(run: Path, checkpoint: str, device: torch.device) -> LoadedNetw
     """
     directory = RunDirectory.find(run)
     if directory.given.is_file():  # before its checkpoints are looked for: those of other tasks lie elsewhere
-        super_resolution_only(load_options(directory.given), "this command", _MODELS_ELSEWHERE)
+        super_resolution_only(options_of(directory))
     step, folder = _chosen(directory, checkpoint)
     _note_unfinished(run, directory, step)
     loaded = _options_at(directory, step)
@@ -209,14 +206,5 @@ def _chosen(directory: RunDirectory, choice: str) -> tuple[int, Path]:
 
 
 def _options_at(directory: RunDirectory, step: int) -> LoadedOptions:
-    """Return the options that held at a step, plugins to be looked for where the run found them."""
-    given, origin = (directory.kept_at(kept, step) for kept in (directory.given, directory.origin))
-    if not given.is_file():
-        what = f"{directory.path} has no {given.name}"
-        advice = "It was written by an older version: name its option file and weights with -opt and --weights."
-        raise InputError(Problem(what, advice=advice))
-    folder = Path.cwd()  # also where the run comes from another machine
-    with suppress(OSError, ValueError, KeyError, TypeError):
-        recorded = Path(json.loads(origin.read_text(encoding="utf-8"))["folder"])
-        folder = recorded if recorded.is_dir() else folder
-    return replace(super_resolution_only(load_options(given), "this command", _MODELS_ELSEWHERE), folder=folder)
+    """Return the options that held at a step."""
+    return super_resolution_only(options_of(directory, step))

@@ -6,13 +6,13 @@ from trainauto.core.registry import in_one_word
 from trainauto.core.words import counted
 from trainauto.options.checks import CombinationChecks
 from trainauto.options.finetune_options import FinetuneOptions, step_conversations
+from trainauto.options.run_options import CONTROLLER
 from trainauto.options.validation_errors import Finding
 
 _CHECKS = CombinationChecks(FinetuneOptions)
 _reads = _CHECKS.reads
 impossible_finetuning = _CHECKS.findings
 
-CONTROLLER = "DynamicBatchSizeOptimizer"
 
 ARGUMENTS = {"milestones": "multistep", "gamma": "multistep", "num_cycles": "cosine_with_restarts"}
 """Which schedule an argument is for."""

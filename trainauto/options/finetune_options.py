@@ -193,6 +193,11 @@ class FinetuneOptions(FileOptions):
     memory: FinetuneMemory = option(FinetuneMemory(), "Memory budget.")
     logger: FinetuneLogger = option(FinetuneLogger(), "Experiment trackers.")
 
+    @property
+    def folder_of_runs(self) -> str:
+        """Folder that holds its runs."""
+        return self.training.output_dir
+
 
 def step_conversations(training: FinetuneTraining) -> int:
     """Return the conversations of a step, as the file has them."""

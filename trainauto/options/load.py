@@ -16,10 +16,10 @@ from trainauto.options.combination_checks import impossible_combinations
 from trainauto.options.lookup import fields_of, section_at, sections
 from trainauto.options.nested import SECTION, unnest
 from trainauto.options.overrides import apply_overrides
-from trainauto.options.run_options import FileOptions, RunOptions
+from trainauto.options.run_options import FileOptions
 from trainauto.options.schema import Options
 from trainauto.options.source_locations import KeyPath, Places, dotted, printable
-from trainauto.options.tasks import KEY, SUPER_RESOLUTION, TASKS, TaskOptions, kind_of, task_of
+from trainauto.options.tasks import KEY, SUPER_RESOLUTION, TASKS, TaskOptions, kind_of, named_task
 from trainauto.options.test_schema import OptionsToMeasure
 from trainauto.options.validation_errors import Finding, described, findings_of, in_file_order
 from trainauto.options.yaml_file import read_yaml
@@ -27,10 +27,6 @@ from trainauto.options.yaml_file import read_yaml
 OfTask = TypeVar("OfTask", bound=FileOptions, default=Options, covariant=True)
 """Options of a task; where nobody says which, of super-resolution."""
 Other = TypeVar("Other", bound=FileOptions)
-
-
-TRIAL = "To try it: validate -opt FILE"
-"""What there is for runs of a Trainer where commands build no run of theirs."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +56,16 @@ class LoadedOptions(Generic[OfTask]):
         """Return the same with other options: resolved ones, or these as what they are known to be."""
         return LoadedOptions(options, self.places, self.path, self.tree, self.overrides, self.folder, self.unwritten)
 
+    def of(self, model: type[Other]) -> "LoadedOptions[Other]":
+        """Return these as options of the task that they are known to be of.
+
+        Raises:
+            TypeError: they are of another one: whoever calls has asked before.
+        """
+        if not isinstance(self.options, model):
+            raise TypeError(f"{self.path} is of {kind_of(self.options).words}")
+        return self.with_options(self.options)
+
     def changed(self, changes: Mapping[str, Any]) -> "LoadedOptions[FileOptions]":
         """Return these options with some values changed, checked as a whole again.
 
@@ -71,7 +77,7 @@ class LoadedOptions(Generic[OfTask]):
             InputError: with one problem for each thing that is wrong.
         """
         items = [f"{key}={json.dumps(value, default=str)}" for key, value in changes.items()]
-        return load_options(self.path, [*self.overrides, *items])
+        return load_options(self.path, [*self.overrides, *items], self.folder)
 
 
 @dataclass(frozen=True)
@@ -82,7 +88,7 @@ class LoadedTest:
     as_run: LoadedOptions
 
 
-def load_options(path: Path, overrides: Sequence[str] = ()) -> LoadedOptions[FileOptions]:
+def load_options(path: Path, overrides: Sequence[str] = (), folder: Path | None = None) -> LoadedOptions[FileOptions]:
     """Read, override and check an option file.
 
     Components' arguments are not checked here: their signatures are known to whoever builds them.
@@ -90,6 +96,7 @@ def load_options(path: Path, overrides: Sequence[str] = ()) -> LoadedOptions[Fil
     Args:
         path: the YAML file.
         overrides: items of ``--force_yml``, e.g. ``train:total_iter=500``.
+        folder: where its plugins lie; ``None`` is beside the file.
 
     Raises:
         InputError: with one problem for each thing that is wrong, in file order.
@@ -99,8 +106,14 @@ def load_options(path: Path, overrides: Sequence[str] = ()) -> LoadedOptions[Fil
     twice = unnest(tree, places)
     apply_overrides(tree, places, overrides)
     twice += unnest(tree, places)  # an override may have set train as a whole
-    options = _validated(tree, places, file, twice, task_of(tree, places))
-    return LoadedOptions(options, places, path, tree, tuple(overrides))
+    task = named_task(tree, places, plugin_folders(path, folder))
+    options = _validated(tree, places, file, twice, task)
+    return LoadedOptions(options, places, path, tree, tuple(overrides), folder)
+
+
+def plugin_folders(path: Path, folder: Path | None) -> list[Path]:
+    """Return where the plugins of an option file are looked for: in ``folder``, else beside it, then here."""
+    return [folder or path.resolve().parent, Path.cwd()]
 
 
 def load_test_options(path: Path, overrides: Sequence[str] = ()) -> LoadedTest:
@@ -111,7 +124,7 @@ def load_test_options(path: Path, overrides: Sequence[str] = ()) -> LoadedTest:
     """
     tree, places, file = _read(path, "Name sets of images under datasets, and metrics under val.metrics.")
     apply_overrides(tree, places, overrides)
-    _check_measured_task(tree, places)
+    _check_measured_task(tree, places, plugin_folders(path, None))
     findings = _misnamed_sets(tree, OptionsToMeasure)
     test: OptionsToMeasure | None = None
     try:
@@ -129,13 +142,13 @@ def load_test_options(path: Path, overrides: Sequence[str] = ()) -> LoadedTest:
     return LoadedTest(test, LoadedOptions(as_run, places, path, tree, tuple(overrides)))
 
 
-def _check_measured_task(tree: Mapping[str, Any], places: Places) -> None:
+def _check_measured_task(tree: Mapping[str, Any], places: Places, folders: Sequence[Path]) -> None:
     """Refuse what the command does not measure.
 
     Raises:
         InputError: the file is of another task than super-resolution.
     """
-    if KEY in tree and (task := task_of(tree, places)).name != SUPER_RESOLUTION:
+    if KEY in tree and (task := named_task(tree, places, folders)).name != SUPER_RESOLUTION:
         advice = task.elsewhere or (
             "A run of a language model measures loss and perplexity itself: datasets.val, and the log of the run."
         )
@@ -143,7 +156,12 @@ def _check_measured_task(tree: Mapping[str, Any], places: Places) -> None:
         raise InputError(Problem(message, places.of_value((KEY,)), advice))
 
 
-def super_resolution_only(loaded: LoadedOptions[FileOptions], action: str, advice: str) -> LoadedOptions:
+MODELS_ELSEWHERE = "Transformers loads a trained language model: from_pretrained(the folder of a checkpoint)."
+
+
+def super_resolution_only(
+    loaded: LoadedOptions[FileOptions], action: str = "this command", advice: str = MODELS_ELSEWHERE
+) -> LoadedOptions:
     """Return options of super-resolution.
 
     Args:
@@ -154,28 +172,18 @@ def super_resolution_only(loaded: LoadedOptions[FileOptions], action: str, advic
     Raises:
         InputError: they are of another task.
     """
-    if isinstance(loaded.options, Options):
-        return loaded.with_options(loaded.options)
+    if kind_of(loaded.options).name == SUPER_RESOLUTION:
+        return loaded.of(Options)
+    raise not_of_images(loaded, action, advice)
+
+
+def not_of_images(
+    loaded: LoadedOptions[FileOptions], action: str = "this command", advice: str = MODELS_ELSEWHERE
+) -> InputError:
+    """Return the error of a command that knows networks of super-resolution alone; arguments as above."""
     task = kind_of(loaded.options)
     message = f"{action} is for networks of super-resolution, and this file is of {task.words}"
-    raise InputError(Problem(message, loaded.places.of_value((KEY,)), task.elsewhere or advice))
-
-
-def runs_of_the_engine(loaded: LoadedOptions[FileOptions], action: str) -> LoadedOptions[RunOptions]:
-    """Return options of runs whose steps the engine builds itself.
-
-    Args:
-        loaded: options of any task.
-        action: what knows no others, e.g. `plan`.
-
-    Raises:
-        InputError: their runs go through the Trainer of transformers.
-    """
-    task = kind_of(loaded.options)
-    if not task.by_trainer and isinstance(loaded.options, RunOptions):
-        return loaded.with_options(loaded.options)
-    message = f"{action} builds no run of a Trainer, and this file is of {task.words}"
-    raise InputError(Problem(message, loaded.places.of_value((KEY,)), f"Its options may stand together. {TRIAL}"))
+    return InputError(Problem(message, loaded.places.of_value((KEY,)), task.elsewhere or advice))
 
 
 def _nothing_to_do(test: OptionsToMeasure) -> list[Finding]:

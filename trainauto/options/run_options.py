@@ -4,6 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
+from trainauto.core.registry import in_one_word
 from trainauto.options.fields import (
     Component,
     FolderName,
@@ -14,8 +15,11 @@ from trainauto.options.fields import (
     option,
     whole,
 )
-from trainauto.options.resource_options import MemoryOptions
+from trainauto.options.resource_options import AUTO, DistributedOptions, MemoryOptions
 from trainauto.options.tracker_options import TrackerOptions
+
+CONTROLLER = "DynamicBatchSizeOptimizer"
+"""The automation that steers batches by memory."""
 
 
 class RunPaths(Section):
@@ -119,6 +123,26 @@ class FileOptions(Section):
     memory: MemoryOptions = option(MemoryOptions(), "Memory budget.")
     training_automations: Automations = option(Automations(), "What steers the run while it goes.")
 
+    @property
+    def folder_of_runs(self) -> str:
+        """Folder that holds its runs."""
+        return RunPaths().experiments_root
+
+    @property
+    def kept_checkpoints(self) -> int:
+        """Most checkpoints on disk at a time: the newest, the best and the one being written; 0 where nobody knows."""
+        return 0
+
+    @property
+    def caches(self) -> list[str]:
+        """Folders in which decoded samples are kept."""
+        return []
+
+    @property
+    def loading(self) -> tuple[int, int]:
+        """Processes that make samples, and batches that are drawn ahead of the step; zeros where nobody knows."""
+        return 0, 0
+
 
 class RunOptions(FileOptions):
     """One training run below ``experiments/``; each task has its own keys beside these."""
@@ -126,3 +150,39 @@ class RunOptions(FileOptions):
     path: RunPaths = option(RunPaths(), "Folders.")
     train: RunTraining = option(..., "Optimizer, schedule, length.")
     logger: RunLogger = option(RunLogger(), "Console, checkpoints, curves.")
+
+    @property
+    def folder_of_runs(self) -> str:
+        """Folder that holds its runs."""
+        return self.path.experiments_root
+
+    @property
+    def kept_checkpoints(self) -> int:
+        """Most checkpoints on disk at a time: the newest, the best and the one being written."""
+        return self.logger.keep_checkpoints + 2
+
+    @property
+    def is_traced(self) -> bool:
+        """Whether the memory of a run is traced before its first step, as far as options say."""
+        is_bounded = self.memory.has_budget or self.device != "cpu"
+        policies = [
+            switch.arguments.get("policy")
+            for name, switch in self.training_automations.active.items()
+            if in_one_word(name) == in_one_word(CONTROLLER)
+        ]
+        return self.memory.gradient_checkpointing == AUTO or (is_bounded and any(p != "step" for p in policies))
+
+    @property
+    def among_ranks(self) -> DistributedOptions:
+        """How several ranks train together; the defaults where files of a task have no options for it."""
+        return DistributedOptions()
+
+    def of_steps(self, world_size: int) -> dict[str, Any]:
+        """Return the options that the memory of a step depends on, for so many ranks: here all that might be."""
+        del world_size
+        aside = {"name", "path", "logger", "training_automations", "memory", "device", "num_threads", "manual_seed"}
+        return self.model_dump(mode="json", exclude=aside)
+
+
+OF_STEPS = ("use_amp", "amp_bf16", "deterministic", "plugins")
+"""Options of every task that the memory of a step depends on."""

@@ -6,7 +6,7 @@ for editors and docs/options.md are generated from them. Arguments of components
 not among them: they are checked against the signature of the component that ``type`` names.
 """
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
@@ -25,7 +25,7 @@ from trainauto.options.fields import (
     whole,
 )
 from trainauto.options.resource_options import DistributedOptions, MemoryOptions
-from trainauto.options.run_options import Automations, AutomationSwitch, RunLogger, RunOptions, RunPaths
+from trainauto.options.run_options import OF_STEPS, Automations, AutomationSwitch, RunLogger, RunOptions, RunPaths
 from trainauto.options.training_options import TILE_OVERLAP, TILE_SIZE, TrainOptions, ValOptions
 
 __all__ = [
@@ -114,3 +114,31 @@ class Options(DegradationOptions, RunOptions):
     val: ValOptions = option(ValOptions(), "Validation.")
     logger: LoggerOptions = option(LoggerOptions(), "Console, checkpoints, curves.")
     distributed: DistributedOptions = option(DistributedOptions(), "Several cards or machines.")
+
+    @property
+    def caches(self) -> list[str]:
+        """Folders in which decoded images are kept."""
+        folders = [self.datasets.train.cache_dir, *(one.cache_dir for one in self.datasets.validation_sets.values())]
+        return list(dict.fromkeys(folder for folder in folders if folder))
+
+    @property
+    def loading(self) -> tuple[int, int]:
+        """Processes that make samples, and batches that are drawn ahead of the step."""
+        return self.datasets.train.num_worker_per_gpu, self.datasets.train.lookahead
+
+    @property
+    def among_ranks(self) -> DistributedOptions:
+        """How several ranks train together."""
+        return self.distributed
+
+    def of_steps(self, world_size: int) -> dict[str, Any]:
+        """Return the options that the memory of a step depends on, for so many ranks."""
+        of_images = ("model_type", "scale", "use_channels_last", "use_compile", "network_g", "network_d")
+        train = {"losses", "optim_g", "optim_d", "ema_decay", "grad_clip"}
+        return {
+            **self.model_dump(mode="json", include={**dict.fromkeys((*of_images, *OF_STEPS), True), "train": train}),
+            # The samples of a step are held beside its largest forward pass, which plans are reasoned about by.
+            "accum_iter": self.datasets.train.accum_iter,
+            # One rank holds no room for sums, two hold as much as any other number.
+            "sums": self.distributed.model_dump(mode="json", exclude={"batches"}) if world_size > 1 else None,
+        }

@@ -14,7 +14,7 @@ from trainauto.options.fields import (
     Section,
     option,
 )
-from trainauto.options.run_options import RunOptions, RunTraining
+from trainauto.options.run_options import OF_STEPS, RunOptions, RunTraining
 
 Positive = Annotated[float, Field(gt=0.0)]
 
@@ -203,6 +203,24 @@ class TextOptions(RunOptions):
     datasets: TextDatasets = option(..., "Training and validation texts.")
     train: TextTrainOptions = option(..., "Batches, optimizer, schedule, length.")
     val: TextValOptions = option(TextValOptions(), "Validation.")
+
+    @property
+    def loading(self) -> tuple[int, int]:
+        """Processes that make samples, and batches that are drawn ahead of the step."""
+        return self.datasets.train.num_worker_per_gpu, self.datasets.train.lookahead
+
+    def of_steps(self, world_size: int) -> dict[str, Any]:
+        """Return the options that the memory of a step depends on."""
+        del world_size
+        train = {"optim", "ema_decay", "grad_clip", "packed", "row_length"}
+        return self.model_dump(
+            mode="json",
+            include={
+                **dict.fromkeys(("task", "model", *OF_STEPS), True),
+                "train": train,
+                "datasets": {"train": {"max_length"}},
+            },
+        )
 
 
 def row_width(options: TextOptions) -> int:

@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 import torch
 
-from tests.integration.commands import write_options
+from tests.integration.commands import train_loaded, write_options
 from tests.integration.multitask_runs import multitask_options
 from trainauto.builders.multitask import MultitaskRun
-from trainauto.builders.trainer_runs import train_with_trainer
 from trainauto.core.errors import InputError
 from trainauto.optim.precision import Precision
 from trainauto.options.load import load_options
@@ -27,7 +26,7 @@ SMALL: dict[str, Any] = {
 def rates(folder: Path, **train: Any) -> list[float]:
     """The rate of each step of a run over 2 * 32 samples in fours, warmed up in four steps, as its log has it."""
     options = multitask_options(**{**SMALL, "train": {**SMALL["train"], **train}})
-    train_with_trainer(load_options(write_options(folder / "run.yml", options)), auto_resume=False)
+    train_loaded(load_options(write_options(folder / "run.yml", options)))
     (log,) = folder.rglob("training_log.jsonl")
     lines = [json.loads(line) for line in log.read_text().splitlines()]
     return [rate for line in lines for rate in line.get("lr", {}).values()]

@@ -7,14 +7,13 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from tests.integration.commands import merged, tiny_options, write_options
+from tests.integration.commands import merged, tiny_options, train_loaded, write_options
 from tests.integration.finetune_runs import finetune_options
 from tests.integration.multitask_runs import multitask_options
 from tests.integration.text_runs import text_options
 from trainauto.build import build_run
 from trainauto.builders import trackers
 from trainauto.builders.trackers import check_trackers, tracker_sinks, tracker_words
-from trainauto.builders.trainer_runs import build_trainer_run
 from trainauto.core.errors import InputError
 from trainauto.options import tracker_options
 from trainauto.options.load import LoadedOptions, load_options
@@ -83,7 +82,7 @@ def test_a_run_is_refused_before_anything_is_built(tmp_path: Path, monkeypatch: 
         pass
     for base in (multitask_options(), finetune_options(tmp_path, tmp_path)):
         with pytest.raises(InputError, match="trackio is not installed"):
-            build_trainer_run(loaded_with(tmp_path, wanted, base))
+            train_loaded(loaded_with(tmp_path, wanted, base))
     assert not (tmp_path / "experiments").exists()
 
 

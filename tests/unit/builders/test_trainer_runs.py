@@ -5,10 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.commands import tiny_options, write_options
+from tests.integration.commands import train_loaded, write_options
 from tests.integration.multitask_runs import multitask_options
 from trainauto.builders import trainer_runs
 from trainauto.core.errors import InputError
+from trainauto.forecast import task as table
 from trainauto.options.load import load_options
 
 
@@ -16,25 +17,17 @@ from trainauto.options.load import load_options
 def test_what_is_not_installed_is_named_with_its_extra(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lacking: str
 ) -> None:
-    monkeypatch.setattr(trainer_runs, "find_spec", lambda name: None if name == lacking else find_spec(name))
+    monkeypatch.setattr(table, "find_spec", lambda name: None if name == lacking else find_spec(name))
     loaded = load_options(write_options(tmp_path / "digits.yml", multitask_options()))
     with pytest.raises(InputError, match=f"task: multitask needs {lacking}, which is not installed") as caught:
-        trainer_runs.check_packages(loaded)
+        table.task_of(loaded).check_packages(loaded)
     assert caught.value.problems[0].advice == "pip install 'trainauto[multitask]'"
 
 
 def test_one_process(tmp_path: Path) -> None:
     loaded = load_options(write_options(tmp_path / "digits.yml", multitask_options()))
     with pytest.raises(InputError, match="an option file of several tasks is trained in one process"):
-        trainer_runs.train_with_trainer(loaded, auto_resume=False, launcher="pytorch")
-
-
-def test_only_files_of_trainers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    loaded = load_options(write_options(tmp_path / "images.yml", tiny_options(tmp_path)))
-    with pytest.raises(TypeError, match="whose runs need no Trainer"):
-        trainer_runs.train_with_trainer(loaded, auto_resume=False)
-    assert not (tmp_path / "experiments").exists()
+        train_loaded(loaded, launcher="pytorch")
 
 
 def test_the_newest_checkpoint_of_a_trainer(tmp_path: Path) -> None:

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from trainauto.commands.doctor_checks import gpus, machine, software, training
-from trainauto.commands.doctor_checks.finding import BROKEN, LOOK, OK, UNKNOWN, Finding, guarded
 from trainauto.commands.run_doctor import lines_of
 from trainauto.core.cgroup import MemoryLimit
+from trainauto.reporting.finding import BROKEN, LOOK, OK, UNKNOWN, Finding, guarded
 
 MIB, GIB = 2**20, 2**30
 
@@ -152,8 +152,7 @@ def test_memory_is_what_the_group_leaves() -> None:
 
 
 def test_shared_memory() -> None:
-    batch = machine.batch_bytes(8, 64, 4, 3)
-    assert batch == 8 * 3 * (64 * 64 + 256 * 256)
+    batch = 8 * 3 * (64 * 64 + 256 * 256)
     assert machine.batches_under_way(0, 8) == 0
     assert machine.batches_under_way(3, 8) == 7  # three workers hold two each; one is being trained
     tiny = machine.shared_memory_finding(4 * MIB, 64 * MIB, 9, batch)

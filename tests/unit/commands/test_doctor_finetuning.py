@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from trainauto.commands.doctor_checks.finding import BROKEN, LOOK, OK
 from trainauto.commands.doctor_checks.finetuning import data_finding, model_finding, packages_finding
 from trainauto.options.finetune_options import FinetuneOptions
+from trainauto.reporting.finding import BROKEN, LOOK, OK
 
 
 def options_of(**model: object) -> FinetuneOptions:

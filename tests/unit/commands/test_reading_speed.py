@@ -20,7 +20,7 @@ def test_up_to_twenty_images_spread_over_the_set(write_images: Write, monkeypatc
     monkeypatch.setattr(
         GTImageDataset, "__getitem__", lambda self, key: asked.append(key.sample) or original(self, key)
     )
-    found = reading(dataset, 16, 3)
+    found = reading(dataset, 16)
     assert (found["images"], found["of"]) == (20, 30)
     assert found["megapixels"] == pytest.approx(20 * 40 * 50 / 1e6)
     assert found["decode_seconds"] > 0 < found["sample_seconds"]
@@ -32,6 +32,6 @@ def test_it_ends_in_time_and_at_a_damaged_file(write_images: Write, monkeypatch:
     dataset = GTImageDataset(str(gt), scale=2)
     (gt / "image_002.png").write_bytes((gt / "image_002.png").read_bytes()[:200] + bytes(4000))
     with pytest.raises(InputError, match="image_002"):
-        reading(dataset, 16, 3)
+        reading(dataset, 16)
     monkeypatch.setattr(module, "MOST_SECONDS", 0.0)
-    assert reading(dataset, 16, 3)["images"] == 1
+    assert reading(dataset, 16)["images"] == 1

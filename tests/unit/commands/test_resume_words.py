@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from trainauto.cli import _parser
-from trainauto.commands.train import _command_to_resume
+from trainauto.commands.run_train import _command_to_resume
 
 
 @pytest.mark.parametrize(

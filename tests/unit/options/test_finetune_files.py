@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 
 from trainauto.core.errors import InputError, Problem
+from trainauto.forecast.task import task_of
 from trainauto.options.finetune_options import DEFAULT_WARMUP_RATIO, FinetuneOptions, warmup_of
-from trainauto.options.load import LoadedOptions, load_options, runs_of_the_engine, super_resolution_only
+from trainauto.options.load import LoadedOptions, load_options, super_resolution_only
 from trainauto.options.tasks import TASKS, kind_of
 
 Load = Callable[..., LoadedOptions]
@@ -286,7 +287,7 @@ def test_the_task_may_be_said(load: Load, problems: Problems) -> None:
 def test_commands_that_build_no_such_run_say_so(load: Load) -> None:
     loaded = load(text=SHORT)
     with pytest.raises(InputError, match="plan builds no run of a Trainer, and this file is of fine-tuning") as caught:
-        runs_of_the_engine(loaded, "plan")
+        task_of(loaded).first_plan(loaded)
     assert "validate -opt FILE" in caught.value.problems[0].advice
     with pytest.raises(InputError, match="export is for networks of super-resolution") as caught:
         super_resolution_only(loaded, "export", "Take from_pretrained.")

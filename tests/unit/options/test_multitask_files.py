@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from trainauto.core.errors import InputError, Problem
-from trainauto.options.load import LoadedOptions, load_options, runs_of_the_engine, super_resolution_only
+from trainauto.forecast.task import task_of
+from trainauto.options.load import LoadedOptions, load_options, super_resolution_only
 from trainauto.options.multitask_options import MultitaskOptions
 from trainauto.options.tasks import TASKS, kind_of
 
@@ -100,9 +101,8 @@ def test_a_step_may_be_one_pass(load: Callable[..., LoadedOptions]) -> None:
 def test_commands_that_build_no_such_run_say_so(load: Callable[..., LoadedOptions]) -> None:
     loaded = load(text=MULTITASK)
     with pytest.raises(InputError, match="plan builds no run of a Trainer, and this file is of several") as caught:
-        runs_of_the_engine(loaded, "plan")
+        task_of(loaded).first_plan(loaded)
     assert "validate -opt FILE" in caught.value.problems[0].advice
-    runs_of_the_engine(load(), "plan")
     with pytest.raises(InputError, match="export is for networks of super-resolution") as caught:
         super_resolution_only(loaded, "export", "Take from_pretrained.")
     assert "accurate" in caught.value.problems[0].advice  # not what there is for language models

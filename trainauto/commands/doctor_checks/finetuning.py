@@ -5,10 +5,10 @@ from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
-from trainauto.commands.doctor_checks.finding import BROKEN, LOOK, OK, Finding
+from trainauto.commands.trainer_task import TRIAL
 from trainauto.core.words import path_words
 from trainauto.options.finetune_options import FinetuneOptions
-from trainauto.options.load import TRIAL
+from trainauto.reporting.finding import BROKEN, LOOK, OK, Finding
 
 PACKAGES = ("transformers", "accelerate", "peft")
 CONFIGURATION = "config.json"

@@ -3,10 +3,10 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from trainauto.commands.doctor_checks.finding import BROKEN, LOOK, OK, UNKNOWN, Finding
 from trainauto.core.process import ALLOCATOR_SETTINGS, unknown_settings
 from trainauto.core.units import size_text
 from trainauto.core.words import counted
+from trainauto.reporting.finding import BROKEN, LOOK, OK, UNKNOWN, Finding
 
 NO_CARD = "no NVIDIA driver here: runs train on the CPU"
 OFTEN_BUSY = 0.1

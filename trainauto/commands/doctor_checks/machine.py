@@ -7,11 +7,11 @@ import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
-from trainauto.commands.doctor_checks.finding import BROKEN, LOOK, OK, UNKNOWN, Finding
 from trainauto.core.cgroup import MemoryLimit
 from trainauto.core.files import nearest_folder
 from trainauto.core.units import GIB, MIB, size_text
 from trainauto.core.words import counted
+from trainauto.reporting.finding import BROKEN, LOOK, OK, UNKNOWN, Finding
 
 SHARED_MEMORY = "/dev/shm"  # noqa: S108 - it is looked at, not written to
 LEAST_FREE_BYTES = 2 * GIB
@@ -90,11 +90,6 @@ def shared_memory_alone(free_bytes: int, total_bytes: int) -> Finding:
 def batches_under_way(workers: int, lookahead: int) -> int:
     """Return how many batches lie in shared memory at most: those fetched ahead, and the one that is trained."""
     return workers * max(1, lookahead // workers) + 1 if workers else 0
-
-
-def batch_bytes(samples: int, lq_size: int, scale: int, channels: int) -> int:
-    """Return the bytes of a batch as workers hand it over: uint8 crops of both images."""
-    return samples * channels * lq_size**2 * (1 + scale**2)
 
 
 def limits_finding(limits: Mapping[str, int | None], batches: int = 0) -> Finding:

@@ -11,7 +11,7 @@ MOST_IMAGES = 20
 MOST_SECONDS = 3.0
 
 
-def reading(dataset: DynamicDataset, lq_size: int, channels: int) -> dict[str, Any]:
+def reading(dataset: DynamicDataset, lq_size: int) -> dict[str, Any]:
     """Read up to 20 samples spread over a set, within about 3 s: decoded as files, then made as samples.
 
     Samples are timed when they are made for the second time: a pixel cache is filled by then, as it is after an epoch.
@@ -22,6 +22,7 @@ def reading(dataset: DynamicDataset, lq_size: int, channels: int) -> dict[str, A
     count = min(MOST_IMAGES, len(dataset))
     counts: dict[str, Any] = {"images": 0, "of": len(dataset), "megapixels": 0.0}
     counts |= {"decode_seconds": 0.0, "sample_seconds": 0.0}
+    channels = len(dataset[SampleKey(0, lq_size, 0)]["lq"])
     _decoded(dataset, 0, channels)  # the first image that a process decodes loads the decoder, too
     begin = time.perf_counter()
     for part in range(count):

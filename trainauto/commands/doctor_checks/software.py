@@ -8,9 +8,9 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from trainauto.commands.doctor_checks.finding import BROKEN, LOOK, OK, UNKNOWN, Finding
 from trainauto.core.process import unknown_torch
 from trainauto.core.words import counted
+from trainauto.reporting.finding import BROKEN, LOOK, OK, UNKNOWN, Finding
 
 PACKAGE = "trainauto"
 PROJECT_FILE = Path(__file__).parents[3] / "pyproject.toml"

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-from trainauto.commands.doctor_checks.finding import BROKEN, LOOK, OK, UNKNOWN, Finding, brief
 from trainauto.core.words import counted
+from trainauto.reporting.finding import BROKEN, LOOK, OK, UNKNOWN, Finding, brief
 
 SLOW_NAME_S = 1.0
 

@@ -1,0 +1,96 @@
+"""Fine-tuning of vision-language models, as commands know it."""
+
+import argparse
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from trainauto.commands.doctor_checks.finetuning import PACKAGES, finetuning_findings
+from trainauto.commands.trainer_task import TrainerTask
+from trainauto.options.finetune_options import FinetuneOptions
+from trainauto.options.load import LoadedOptions
+from trainauto.reporting.finding import Finding, guarded
+
+# Nothing here may import torch at the top: see trainauto/forecast/task.py.
+if TYPE_CHECKING:
+    from trainauto.builders.trainer_run import TrainerRun
+    from trainauto.core.worker_process import WorkerProcess
+    from trainauto.engine.traced_training import FakeTraining
+    from trainauto.forecast.card_answer import CardPlans
+    from trainauto.options.cards import CardPreset
+    from trainauto.storage.run_directory import RunDirectory
+
+Loaded = LoadedOptions[FinetuneOptions]
+
+
+class FineTuning(TrainerTask[FinetuneOptions]):
+    """Option files of ``task: finetune``, and those with a section ``training``."""
+
+    extra = "finetune"
+
+    def needed(self, options: FinetuneOptions) -> Sequence[str]:
+        """Return transformers with its Trainer, and peft for adapters."""
+        del options
+        return PACKAGES
+
+    def build(self, loaded: Loaded) -> "TrainerRun":
+        """Build the run of an option file."""
+        self.check_packages(loaded)
+        from trainauto.builders.trainer_runs import prepared
+
+        precision = prepared(loaded, loaded.options.logger)
+        from trainauto.builders.finetune import FinetuneRun
+
+        return FinetuneRun(loaded, precision)
+
+    def fake(self, loaded: Loaded, *, like_cuda: bool, world_size: int, known: Mapping[str, Any]) -> "FakeTraining":
+        """Build the run on fake tensors."""
+        from trainauto.builders.finetune_networks import fake_finetuning
+        from trainauto.builders.precision import choose_precision
+        from trainauto.forecast.traced_run import fake_training
+
+        del world_size
+        precision = choose_precision(loaded)
+        build, batch_of, told = fake_finetuning(loaded, precision, known)
+        clips = bool(loaded.options.training.max_grad_norm)
+        return fake_training(build, batch_of, precision, clips=clips, like_cuda=like_cuda, told=told)
+
+    def plan(
+        self,
+        loaded: Loaded,
+        cards: "Sequence[CardPreset]",
+        *,
+        measure: bool,
+        child: "WorkerProcess | None",
+        closely: bool,
+    ) -> "CardPlans":
+        """Say how many conversations fit on each card."""
+        from trainauto.forecast.finetune_plans import plan_finetuning
+
+        return plan_finetuning(loaded, cards, measure=measure, child=child, closely=closely)
+
+    def recipes(self, loaded: Loaded, cards: "Sequence[CardPreset]", child: "WorkerProcess", *, as_json: bool) -> str:
+        """Return what each number format takes, with gradient checkpointing and without, in 4 bits and not."""
+        from trainauto.commands.recipes_table import recipes_json, recipes_table
+        from trainauto.forecast.finetune_recipes import plan_recipes
+
+        answer = plan_recipes(loaded, cards, child)
+        return recipes_json(answer) if as_json else recipes_table(answer)
+
+    def findings(self, loaded: Loaded, built: dict[str, Any]) -> Iterator[Finding]:
+        """Yield what ``doctor`` finds of packages, the model's folder and the data."""
+        del built
+        yield from guarded("run", lambda: list(finetuning_findings(loaded.options)))
+
+    def test(self, directory: "RunDirectory", loaded: Loaded, parsed: argparse.Namespace) -> int:
+        """Measure the model of a run, and show some of its answers."""
+        from trainauto.builders.finetuned import as_seen_from_here
+        from trainauto.commands.test import test_answers
+
+        return test_answers(parsed, directory, as_seen_from_here(directory, loaded))
+
+    def export(self, directory: "RunDirectory", loaded: Loaded, parsed: argparse.Namespace) -> str:
+        """Write the model of a run, or its adapters."""
+        from trainauto.builders.finetuned import as_seen_from_here
+        from trainauto.commands.export import export_adapters
+
+        return export_adapters(parsed, directory, as_seen_from_here(directory, loaded))

@@ -1,0 +1,85 @@
+"""Language models on local texts, as commands know them."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from trainauto.commands.engine_task import EngineTask
+from trainauto.options.load import LoadedOptions
+from trainauto.options.text_options import TextOptions
+
+# Nothing here may import torch at the top: see trainauto/forecast/task.py.
+if TYPE_CHECKING:
+    from trainauto.builders.kept_sets import KeptSets
+    from trainauto.builders.task_parts import TaskParts
+    from trainauto.core.plan import Plan
+    from trainauto.core.worker_process import WorkerProcess
+    from trainauto.data import DynamicDataset
+    from trainauto.engine.traced_training import FakeTraining
+    from trainauto.forecast.card_answer import CardPlans
+    from trainauto.optim.precision import Precision
+    from trainauto.options.cards import CardPreset
+    from trainauto.storage.run_directory import RunDirectory
+
+Loaded = LoadedOptions[TextOptions]
+
+
+class LanguageModels(EngineTask[TextOptions]):
+    """Option files of ``task: text``."""
+
+    extra = "huggingface"
+    smaller = "smaller tokens_per_batch or max_length"
+
+    def needed(self, options: TextOptions) -> Sequence[str]:
+        """Return transformers, and peft for adapters."""
+        return ("transformers", *(["peft"] if options.model.lora is not None else []))
+
+    def parts(
+        self,
+        loaded: Loaded,
+        precision: "Precision",
+        world_size: int,
+        *,
+        pretrained: bool,
+        check_samples: "Callable[[DynamicDataset], None]",
+        earlier: "RunDirectory | None" = None,
+        sets: "KeptSets | None" = None,
+    ) -> "TaskParts":
+        """Build model, tokenizer, texts and validation."""
+        from trainauto.builders.language_model import LanguageModelParts
+
+        del sets
+        return LanguageModelParts(
+            loaded, precision, world_size, pretrained=pretrained, check_samples=check_samples, earlier=earlier
+        )
+
+    def fake(self, loaded: Loaded, *, like_cuda: bool, world_size: int, known: Mapping[str, Any]) -> "FakeTraining":
+        """Build the run on fake tensors."""
+        from trainauto.builders.language_networks import fake_language_model
+        from trainauto.builders.precision import choose_precision
+        from trainauto.forecast.traced_run import fake_training
+
+        del world_size
+        precision = choose_precision(loaded)
+        made = fake_language_model(loaded, precision, known)
+        clips = loaded.options.train.grad_clip is not None
+        return fake_training(*made, precision, clips=clips, like_cuda=like_cuda)
+
+    def first_plan(self, loaded: Loaded) -> "Plan":
+        """Return the rows of the first batch, as long as they may be."""
+        from trainauto.forecast.text_plans import first_rows
+
+        return first_rows(loaded.options)
+
+    def plan(
+        self,
+        loaded: Loaded,
+        cards: "Sequence[CardPreset]",
+        *,
+        measure: bool,
+        child: "WorkerProcess | None",
+        closely: bool,
+    ) -> "CardPlans":
+        """Say which batches fit at which length on each card."""
+        from trainauto.forecast.text_plans import plan_language_model
+
+        return plan_language_model(loaded, cards, measure=measure, child=child, closely=closely)
