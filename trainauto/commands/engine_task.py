@@ -37,7 +37,7 @@ class EngineTask(Task[OfEngine], Generic[OfEngine]):
         return train_run(loaded, parsed)
 
     def validate(self, loaded: LoadedOptions[OfEngine], steps: int) -> int:
-        """Train some steps in a process of its own and print what came of it; return the exit code."""
+        """Train some steps in a separate process and print the results; return the exit code."""
         from trainauto.commands.run_validate import validate
 
         return validate(loaded, steps, self.smaller)

@@ -62,7 +62,7 @@ class TrainerTask(Task[OfTrainer], Generic[OfTrainer]):
         )
 
     def validate(self, loaded: LoadedOptions[OfTrainer], steps: int) -> int:
-        """Train some steps in a process of its own and print what came of it; return the exit code."""
+        """Train some steps in a separate process and print the results; return the exit code."""
         from trainauto.commands.run_validate import validate_with_trainer
 
         return validate_with_trainer(loaded, steps)
@@ -135,7 +135,7 @@ class TrainerTrial:
 
     Args:
         run: the run.
-        folder: for what the Trainer writes; whoever gives it removes it.
+        folder: the Trainer writes to it, and the caller removes it.
         seconds: that building it took.
     """
 
@@ -151,7 +151,7 @@ class TrainerTrial:
         return {}
 
     def train(self, steps: int) -> dict[str, Any]:
-        """Train some steps, and measure; return lines of what came of it."""
+        """Train some steps and evaluate; return the results as lines."""
         self._folder.mkdir(parents=True, exist_ok=True)
         return {"pairs": self._run.try_steps(self._folder, steps)}
 

@@ -44,7 +44,7 @@ class Trial(Protocol):
         """Return how fast one process reads samples."""
 
     def train(self, steps: int) -> dict[str, Any]:
-        """Train some steps and validate; return what came of it, as plain values."""
+        """Train some steps and validate; return the results as plain values."""
 
 
 class Task(ABC, Generic[OfTask]):
@@ -158,7 +158,7 @@ class Task(ABC, Generic[OfTask]):
 
     @abstractmethod
     def validate(self, loaded: LoadedOptions[OfTask], steps: int) -> int:
-        """Train some steps in a process of its own and print what came of it; return the exit code."""
+        """Train some steps in a separate process and print the results; return the exit code."""
 
     @abstractmethod
     def trial(self, loaded: LoadedOptions[OfTask], folder: Path) -> Trial:

@@ -60,7 +60,7 @@ class LoadedOptions(Generic[OfTask]):
         """Return these as options of the task that they are known to be of.
 
         Raises:
-            TypeError: they are of another one: whoever calls has asked before.
+            TypeError: they are options of another task, which is an error of the caller.
         """
         if not isinstance(self.options, model):
             raise TypeError(f"{self.path} is of {kind_of(self.options).words}")
