@@ -18,6 +18,7 @@ from trainauto.builders.resume import take_up
 from trainauto.builders.run_parts import RunParts, build_parts
 from trainauto.builders.schedules import build_schedule
 from trainauto.builders.summary import run_summary
+from trainauto.builders.task_parts import PartsRequest
 from trainauto.builders.trackers import check_trackers, tracker_sinks
 from trainauto.control.controller import controllers_of
 from trainauto.control.noise import AMONG_RANKS
@@ -111,8 +112,8 @@ def build_run(
             if repeated
             else KeptSets(None if is_new else earlier, accepts=accepts_samples)
         )
-        build_task = partial(task.parts, pretrained=is_new, check_samples=check_samples, earlier=earlier, sets=sets)
-        parts = build_parts(loaded, build_task, ranks)
+        request = partial(PartsRequest, pretrained=is_new, check_samples=check_samples, earlier=earlier, sets=sets)
+        parts = build_parts(loaded, lambda *given: task.parts(loaded, request(*given)), ranks)
         before = repeated[0] if repeated else None if is_new else earlier
         model, schedule, start = _build_model(parts, tracer, before, pretrained=is_new)
         parts = replace(parts, resolved=with_blocks(parts.resolved, start.recomputed))

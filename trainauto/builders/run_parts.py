@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from trainauto.builders.automations import build_automations
 from trainauto.builders.distributed_setup import check_same_everywhere, limit_and_sharding
@@ -19,7 +18,7 @@ from trainauto.optim.precision import Precision
 from trainauto.options.load import LoadedOptions
 from trainauto.options.run_options import RunOptions
 
-BuildTask = Callable[[LoadedOptions[Any], Precision, int], TaskParts]
+BuildTask = Callable[[Precision, int], TaskParts]
 
 
 @dataclass(frozen=True)
@@ -58,7 +57,7 @@ def build_parts(loaded: LoadedOptions[RunOptions], build_task: BuildTask, ranks:
 
     Args:
         loaded: the option file.
-        build_task: makes what its task has of its own, from options, precision and the number of ranks.
+        build_task: builds what is specific to its task, from the precision and the number of ranks.
         ranks: who trains it together.
     """
     options = loaded.options
@@ -66,7 +65,7 @@ def build_parts(loaded: LoadedOptions[RunOptions], build_task: BuildTask, ranks:
     precision = choose_precision(loaded, ranks)
     budget_bytes = options.memory.budget_bytes(precision.device.type)
     seed_everything(options.manual_seed)
-    task = build_task(loaded, precision, ranks.world_size)
+    task = build_task(precision, ranks.world_size)
     check_same_everywhere(ranks, loaded, task.datasets, task.scans)
     axes, plan = task.axes(), task.first_plan()
     facts = RunFacts(axes, plan, world_size=ranks.world_size, metrics=task.measured())

@@ -1,12 +1,14 @@
 """What each task has of its own in a run: network, samples and validation. The rest of a run is the same for all."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import nn
 
+from trainauto.builders.kept_sets import KeptSets
 from trainauto.core.plan import Axis, Plan
 from trainauto.core.run_events import LengthUnit
 from trainauto.core.sharding import SINGLE_PROCESS, SampleSharding
@@ -16,6 +18,27 @@ from trainauto.models.base_model import BaseModel
 from trainauto.models.parallel import Parallel
 from trainauto.optim.precision import Precision
 from trainauto.storage.run_directory import RunDirectory
+
+
+@dataclass(frozen=True)
+class PartsRequest:
+    """How the parts of a run are to be built, beside its option file.
+
+    Attributes:
+        precision: number format, and the device.
+        world_size: number of processes that train together.
+        pretrained: load the weights that the run starts from.
+        check_samples: raises where the training set is not the expected one.
+        earlier: the run that is resumed; ``None`` for a new one.
+        sets: the files of its data sets.
+    """
+
+    precision: Precision
+    world_size: int
+    pretrained: bool
+    check_samples: Callable[[DynamicDataset], None]
+    earlier: RunDirectory | None = None
+    sets: KeptSets | None = None
 
 
 class TaskParts(ABC):

@@ -3,7 +3,7 @@
 import argparse
 import time
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic
 
@@ -19,17 +19,13 @@ from trainauto.reporting.finding import UNKNOWN, Finding
 
 # Nothing here may import torch at the top, as in the class that this one is of.
 if TYPE_CHECKING:
-    from trainauto.builders.kept_sets import KeptSets
-    from trainauto.builders.task_parts import TaskParts
+    from trainauto.builders.task_parts import PartsRequest, TaskParts
     from trainauto.builders.trainer_run import TrainerRun
     from trainauto.core.plan import Plan
     from trainauto.core.worker_process import WorkerProcess
-    from trainauto.data import DynamicDataset
     from trainauto.engine.traced_training import FakeTraining
     from trainauto.forecast.card_answer import CardPlans
-    from trainauto.optim.precision import Precision
     from trainauto.options.cards import CardPreset
-    from trainauto.storage.run_directory import RunDirectory
 
 OfTrainer = TypeVar("OfTrainer", bound=FileOptions, contravariant=True)
 
@@ -83,19 +79,9 @@ class TrainerTask(Task[OfTrainer], Generic[OfTrainer]):
         """Refuse: a Trainer builds its run itself."""
         raise _no_run_here(loaded, "this command")
 
-    def parts(
-        self,
-        loaded: LoadedOptions[OfTrainer],
-        precision: "Precision",
-        world_size: int,
-        *,
-        pretrained: bool,
-        check_samples: "Callable[[DynamicDataset], None]",
-        earlier: "RunDirectory | None" = None,
-        sets: "KeptSets | None" = None,
-    ) -> "TaskParts":
+    def parts(self, loaded: LoadedOptions[OfTrainer], request: "PartsRequest") -> "TaskParts":
         """Refuse: a Trainer builds its run itself."""
-        del precision, world_size, pretrained, check_samples, earlier, sets
+        del request
         raise _no_run_here(loaded, "this command")
 
     def fake(

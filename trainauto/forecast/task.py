@@ -3,7 +3,7 @@
 import argparse
 import importlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Protocol
@@ -19,14 +19,11 @@ from trainauto.storage.run_directory import RunDirectory
 
 # Nothing here may import torch at the top: some commands leave it to processes of their own, or start one before.
 if TYPE_CHECKING:
-    from trainauto.builders.kept_sets import KeptSets
-    from trainauto.builders.task_parts import TaskParts
+    from trainauto.builders.task_parts import PartsRequest, TaskParts
     from trainauto.core.plan import Plan
     from trainauto.core.worker_process import WorkerProcess
-    from trainauto.data import DynamicDataset
     from trainauto.engine.traced_training import FakeTraining
     from trainauto.forecast.card_answer import CardPlans
-    from trainauto.optim.precision import Precision
     from trainauto.options.cards import CardPreset
 
 OfTask = TypeVar("OfTask", bound=FileOptions, contravariant=True)
@@ -87,27 +84,8 @@ class Task(ABC, Generic[OfTask]):
             raise InputError(Problem(message, loaded.places.of_value((KEY,)), f"pip install 'trainauto[{self.extra}]'"))
 
     @abstractmethod
-    def parts(
-        self,
-        loaded: LoadedOptions[OfTask],
-        precision: "Precision",
-        world_size: int,
-        *,
-        pretrained: bool,
-        check_samples: "Callable[[DynamicDataset], None]",
-        earlier: RunDirectory | None = None,
-        sets: "KeptSets | None" = None,
-    ) -> "TaskParts":
+    def parts(self, loaded: LoadedOptions[OfTask], request: "PartsRequest") -> "TaskParts":
         """Build what a run of the engine has of its task.
-
-        Args:
-            loaded: the option file.
-            precision: number format, and the device.
-            world_size: how many train it together.
-            pretrained: load the weights it starts from.
-            check_samples: raises where the training set is not what it is to be.
-            earlier: the run that is resumed, where there is one.
-            sets: which files it has.
 
         Raises:
             InputError: options or data cannot be used.

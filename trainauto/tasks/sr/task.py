@@ -1,7 +1,7 @@
 """Super-resolution, as commands know it: a network that enlarges images."""
 
 import argparse
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from trainauto.commands.doctor_checks import training
@@ -14,15 +14,12 @@ from trainauto.reporting.finding import BROKEN, Finding
 
 # Nothing here may import torch at the top: see trainauto/forecast/task.py.
 if TYPE_CHECKING:
-    from trainauto.builders.kept_sets import KeptSets
-    from trainauto.builders.task_parts import TaskParts
+    from trainauto.builders.task_parts import PartsRequest, TaskParts
     from trainauto.commands.run_validate import DryRunner
     from trainauto.core.plan import Plan
     from trainauto.core.worker_process import WorkerProcess
-    from trainauto.data import DynamicDataset
     from trainauto.engine.traced_training import FakeTraining
     from trainauto.forecast.card_answer import CardPlans
-    from trainauto.optim.precision import Precision
     from trainauto.options.cards import CardPreset
     from trainauto.storage.run_directory import RunDirectory
 
@@ -51,22 +48,17 @@ class SuperResolution(EngineTask[Options]):
 
     smaller = "a smaller batch_size_per_gpu or lq_size"
 
-    def parts(
-        self,
-        loaded: LoadedOptions,
-        precision: "Precision",
-        world_size: int,
-        *,
-        pretrained: bool,
-        check_samples: "Callable[[DynamicDataset], None]",
-        earlier: "RunDirectory | None" = None,
-        sets: "KeptSets | None" = None,
-    ) -> "TaskParts":
+    def parts(self, loaded: LoadedOptions, request: "PartsRequest") -> "TaskParts":
         """Build network, images and validation."""
         from trainauto.builders.super_resolution import SuperResolutionParts
 
-        del precision, earlier
-        return SuperResolutionParts(loaded, world_size, pretrained=pretrained, check_samples=check_samples, sets=sets)
+        return SuperResolutionParts(
+            loaded,
+            request.world_size,
+            pretrained=request.pretrained,
+            check_samples=request.check_samples,
+            sets=request.sets,
+        )
 
     def fake(
         self, loaded: LoadedOptions, *, like_cuda: bool, world_size: int, known: Mapping[str, Any]

@@ -1,6 +1,6 @@
 """Language models on local texts, as commands know them."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from trainauto.commands.engine_task import EngineTask
@@ -9,16 +9,12 @@ from trainauto.options.text_options import TextOptions
 
 # Nothing here may import torch at the top: see trainauto/forecast/task.py.
 if TYPE_CHECKING:
-    from trainauto.builders.kept_sets import KeptSets
-    from trainauto.builders.task_parts import TaskParts
+    from trainauto.builders.task_parts import PartsRequest, TaskParts
     from trainauto.core.plan import Plan
     from trainauto.core.worker_process import WorkerProcess
-    from trainauto.data import DynamicDataset
     from trainauto.engine.traced_training import FakeTraining
     from trainauto.forecast.card_answer import CardPlans
-    from trainauto.optim.precision import Precision
     from trainauto.options.cards import CardPreset
-    from trainauto.storage.run_directory import RunDirectory
 
 Loaded = LoadedOptions[TextOptions]
 
@@ -33,23 +29,17 @@ class LanguageModels(EngineTask[TextOptions]):
         """Return transformers, and peft for adapters."""
         return ("transformers", *(["peft"] if options.model.lora is not None else []))
 
-    def parts(
-        self,
-        loaded: Loaded,
-        precision: "Precision",
-        world_size: int,
-        *,
-        pretrained: bool,
-        check_samples: "Callable[[DynamicDataset], None]",
-        earlier: "RunDirectory | None" = None,
-        sets: "KeptSets | None" = None,
-    ) -> "TaskParts":
+    def parts(self, loaded: Loaded, request: "PartsRequest") -> "TaskParts":
         """Build model, tokenizer, texts and validation."""
         from trainauto.builders.language_model import LanguageModelParts
 
-        del sets
         return LanguageModelParts(
-            loaded, precision, world_size, pretrained=pretrained, check_samples=check_samples, earlier=earlier
+            loaded,
+            request.precision,
+            request.world_size,
+            pretrained=request.pretrained,
+            check_samples=request.check_samples,
+            earlier=request.earlier,
         )
 
     def fake(self, loaded: Loaded, *, like_cuda: bool, world_size: int, known: Mapping[str, Any]) -> "FakeTraining":
