@@ -29,6 +29,7 @@ from trainauto.core.units import GIB, size_text  # noqa: E402
 from trainauto.forecast.card_answer import CONTEXT_BYTES, CardPlan, CardPlans  # noqa: E402
 from trainauto.forecast.card_plan import chosen_cards  # noqa: E402
 from trainauto.forecast.option_plans import plan_super_resolution  # noqa: E402
+from trainauto.forecast.task import CardsRequest  # noqa: E402
 from trainauto.memory.cost.cost_model import UPPER, CostModel  # noqa: E402
 from trainauto.options.load import load_options  # noqa: E402
 from trainauto.options.schema import Options  # noqa: E402
@@ -92,7 +93,7 @@ def plan_of(facts: NetworkFacts) -> CardPlans:
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "plan.yml"
         file.write_text(as_yaml(options_of(facts)), encoding="utf-8")
-        return plan_super_resolution(load_options(file).of(Options), chosen_cards(CARDS, ()))
+        return plan_super_resolution(load_options(file).of(Options), CardsRequest(chosen_cards(CARDS, ())))
 
 
 def largest(card: CardPlan, crop: int) -> int:

@@ -27,6 +27,7 @@ from trainauto.models import MODELS
 from trainauto.optim import OPTIMIZERS, SCHEDULES
 from trainauto.options.load import LoadedOptions
 from trainauto.options.run_options import FileOptions
+from trainauto.options.tasks import TASKS
 from trainauto.tasks.sr.archs import ARCHS
 from trainauto.tasks.sr.losses import LOSSES
 from trainauto.tasks.sr.metrics import METRICS
@@ -123,6 +124,8 @@ def plugins_forgotten(folder: Path) -> Iterator[None]:
             for key in [key for key, component in registry._entries.items() if component.__module__ in plugins]:
                 del registry._entries[key], registry._shown[key]
                 registry._aliases.discard(key)
+        for name in [name for name, task in TASKS.items() if task.model.__module__ in plugins]:
+            del TASKS[name]
         for name in plugins:
             del sys.modules[name]
 

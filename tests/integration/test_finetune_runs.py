@@ -365,22 +365,3 @@ def test_report_looks_at_a_run_and_at_two(made: Path, whole: tuple[Path, str], h
     found = json.loads(both.stdout)
     assert found["options"]["training.learning_rate"] == [0.01, 0.001]
     assert [metric["name"] for metric in found["metrics"]] == ["loss"]
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (["replay", "RUN"], "replay is for networks of super-resolution, and this file is of fine-tuning"),
-        (
-            ["upscale", "RUN", "PICTURE", "y.png"],
-            "is for networks of super-resolution, and this file is of fine-tuning",
-        ),
-    ],
-)
-def test_what_other_commands_say(whole: tuple[Path, str], made: Path, words: list[str], said: str) -> None:
-    run, _ = whole
-    paths = {"RUN": str(run), "PICTURE": str(next((made / "chats").iterdir()))}
-    refused = command(*(paths.get(word, word) for word in words), cwd=run.parents[1])
-    assert refused.returncode == 2, refused.stdout
-    assert said in flat(refused.stderr)
-    assert "A fine-tuned model answers by test RUN" in flat(refused.stderr)

@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import chdir
 from pathlib import Path
 from typing import Any
@@ -111,19 +111,6 @@ def test_the_trained_model_is_one_of_transformers(here: Path) -> None:
     assert (run_directory(file, "adapted") / "model" / "adapter_model.safetensors").is_file()
 
 
-def test_commands_that_do_not_know_texts_say_so(here: Path, write_images: Callable[..., Path]) -> None:
-    picture = write_images("pictures", 1) / "image_000.png"
-    options = write_options(here / "run.yml", text_options(write_texts(here), train={"total_epochs": 1}))
-    assert train(options).returncode == 0
-    run = str(run_directory(options))
-    for words in (["replay", run], ["upscale", run, str(picture), "y.png"], ["export", run, "x.pth"], ["test", run]):
-        refused = command(*words, cwd=here)
-        assert refused.returncode == 2, words
-        assert "language models" in " ".join(refused.stderr.split()), refused.stderr
-    reported = command("report", run, cwd=here)
-    assert reported.returncode == 0, reported.stderr
-
-
 @pytest.mark.parametrize(
     ("changes", "where", "words"),
     [
@@ -174,16 +161,6 @@ def test_a_budget_is_filled_by_tokens(here: Path) -> None:
     assert len(forecast["traced"]) >= 3
     limit = 64 * 2**20
     assert max(record["peak"]["allocated"] for record in records) <= limit
-
-
-@only_in_acceptance
-def test_validate_and_doctor_know_the_file(here: Path) -> None:
-    write_options(here / "run.yml", text_options(write_texts(here)))
-    validated = command("validate", "-opt", "run.yml", cwd=here)
-    assert validated.returncode == 0, validated.stderr
-    assert "tiny can be trained; nothing of this was kept" in " ".join(validated.stdout.split())
-    looked = command("doctor", "-opt", "run.yml", cwd=here)
-    assert "it can be built: gpt2" in " ".join(looked.stdout.split()), looked.stdout
 
 
 LLAMA_1B = {

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import chdir
 from pathlib import Path
 
@@ -136,23 +136,6 @@ def test_nothing_to_resume_begins_anew(here: Path) -> None:
     done = train(options, "--auto_resume")
     assert done.returncode == 0, done.stderr
     assert run_directory(options).is_dir()
-
-
-def test_what_other_commands_say(here: Path, write_images: Callable[..., Path]) -> None:
-    picture = write_images("pictures", 1) / "image_000.png"
-    options = write_options(here / "run.yml", multitask_options(train={"total_epochs": None, "total_iter": 2}))
-    assert train(options).returncode == 0
-    run = str(run_directory(options))
-    for words in (["replay", run], ["upscale", run, str(picture), "y.png"], ["export", run, "x.pth"], ["test", run]):
-        refused = command(*words, cwd=here)
-        assert refused.returncode == 2, (words, refused.stdout)
-        assert "several tasks" in flat(refused.stderr), (words, refused.stderr)
-    refused = command("plan", "-opt", "run.yml", cwd=here)
-    assert refused.returncode == 2
-    assert "plan builds no run of a Trainer" in flat(refused.stderr), refused.stderr
-    assert "validate -opt FILE" in flat(refused.stderr)
-    reported = command("report", run, cwd=here)
-    assert reported.returncode == 0, reported.stderr
 
 
 def test_validate_trains_a_step_and_leaves_nothing(here: Path) -> None:

@@ -18,7 +18,7 @@ from trainauto.options.cards import CardPreset
 from trainauto.options.load import LoadedOptions
 from trainauto.options.nested import SECTION
 from trainauto.options.parameters import is_plain, parameters_of
-from trainauto.options.run_options import Automations, AutomationSwitch, RunOptions
+from trainauto.options.run_options import Automations, AutomationSwitch, FileOptions, RunOptions
 
 
 @dataclass(frozen=True)
@@ -69,6 +69,12 @@ def is_controller(name: str) -> bool:
     """Say whether the automation called so steers by memory; one that is not registered does not."""
     registered = AUTOMATIONS.get(name) if name in AUTOMATIONS else None
     return isinstance(registered, type) and issubclass(registered, Automation) and registered.steers_memory
+
+
+def controller_arguments(options: FileOptions) -> Mapping[str, Any] | None:
+    """Return what the file gives the automation that steers by memory; ``None`` where there is none."""
+    active = options.training_automations.active
+    return next((switch.arguments for name, switch in active.items() if is_controller(name)), None)
 
 
 def choose_automation(

@@ -23,11 +23,9 @@ from trainauto.builders.losses import check_targets, targets
 from trainauto.builders.metrics import MetricsByName, build_metrics
 from trainauto.core.errors import InputError, Problem
 from trainauto.core.plan import BATCH_SIZE, Axis, Plan
-from trainauto.core.sharding import SINGLE_PROCESS, SampleSharding
 from trainauto.core.words import counted
-from trainauto.data import DatasetScan, DynamicDataLoader, DynamicDataset
+from trainauto.data import DatasetScan, DynamicDataset
 from trainauto.data.sample_files import Kept
-from trainauto.optim.precision import Precision
 from trainauto.options.degradation_options import MOA_NOT_USED, KernelOptions
 from trainauto.options.load import LoadedOptions
 from trainauto.options.schema import Options, TrainDataset, ValDataset
@@ -290,28 +288,6 @@ def first_plan(options: Options) -> Plan:
     train = options.datasets.train
     return Plan.of(
         batch_size=train.batch_size_per_gpu * train.accum_iter, lq_size=train.lq_size, micro_batches=train.accum_iter
-    )
-
-
-def build_loader(
-    options: Options,
-    dataset: DynamicDataset,
-    plan: Plan,
-    precision: Precision,
-    sharding: SampleSharding = SINGLE_PROCESS,
-    rank: int = 0,
-) -> DynamicDataLoader:
-    """Build the loader of a rank's part of the training set."""
-    train = options.datasets.train
-    return DynamicDataLoader(
-        dataset,
-        plan,
-        seed=options.manual_seed,
-        num_workers=train.num_worker_per_gpu,
-        lookahead=train.lookahead,
-        pin_memory=precision.device.type == "cuda",
-        sharding=sharding,
-        rank=rank,
     )
 
 

@@ -12,8 +12,10 @@ from trainauto.builders.task_parts import TaskParts
 from trainauto.builders.texts import Loaded, build_texts, kept_model, vocabulary_facts
 from trainauto.core.plan import TOKENS, Axis, Plan
 from trainauto.core.run_events import LengthUnit
-from trainauto.core.sharding import SINGLE_PROCESS, SampleSharding
-from trainauto.data import DynamicDataLoader, DynamicDataset
+from trainauto.core.sharding import SampleSharding
+from trainauto.data import DynamicDataset
+from trainauto.data.batcher import Batcher
+from trainauto.data.sampler import ShuffledStream
 from trainauto.engine.validation_set import ValidationSet
 from trainauto.models.base_model import BaseModel
 from trainauto.models.parallel import Parallel
@@ -60,7 +62,7 @@ class LanguageModelParts(TaskParts):
     ) -> None:
         refuse_ranks(SampleSharding.equal(world_size))
         self._loaded = loaded
-        options = loaded.options
+        self.options = options = loaded.options
         self._texts = build_texts(loaded, earlier)
         self._train_set = self.train_set = self._texts.train_set
         check_samples(self.train_set)
@@ -75,7 +77,6 @@ class LanguageModelParts(TaskParts):
         self.length_key = "total_epochs" if options.train.total_epochs is not None else ""
         self.validates_every = options.val.val_freq if self._texts.val_sets else 0
         self.metrics, self.best_metric = (LOSS, PERPLEXITY), PERPLEXITY
-        self.workers_and_lookahead = options.datasets.train.num_worker_per_gpu, options.datasets.train.lookahead
         self._validations: list[TextValidation] = []
         self._model: LanguageModel | None = None
 
@@ -100,24 +101,9 @@ class LanguageModelParts(TaskParts):
         self._model = build_language_model(self._loaded, self.network, layout, self._texts.vocabulary, precision)
         return self._model
 
-    def build_loader(
-        self, plan: Plan, precision: Precision, sharding: SampleSharding = SINGLE_PROCESS, rank: int = 0
-    ) -> DynamicDataLoader:
-        """Return the loader of batches of texts."""
-        train = self._loaded.options.datasets.train
-        stream, batcher = draws_of(self._train_set, self._loaded.options.manual_seed)
-        return DynamicDataLoader(
-            self.train_set,
-            plan,
-            seed=self._loaded.options.manual_seed,
-            num_workers=train.num_worker_per_gpu,
-            lookahead=train.lookahead,
-            pin_memory=precision.device.type == "cuda",
-            sharding=sharding,
-            rank=rank,
-            stream=stream,
-            new_batcher=lambda _order, _sharding: batcher,
-        )
+    def draws(self) -> tuple[ShuffledStream, Batcher]:
+        """Return the order of the texts, and how many of them a budget of tokens holds."""
+        return draws_of(self._train_set, self.options.manual_seed)
 
     def build_validators(
         self, directory: RunDirectory, device: torch.device, *, in_step: bool = False

@@ -33,7 +33,7 @@ def build_shape(loaded: LoadedOptions[Any], total: int) -> Shape:
     return shape
 
 
-def run_length(options: Options) -> tuple[int, LengthUnit]:
+def run_length(options: RunOptions) -> tuple[int, LengthUnit]:
     """Return the length of a run and what it is counted in."""
     if options.train.total_iter is not None:
         return options.train.total_iter, "steps"

@@ -49,7 +49,7 @@ def _facts(
     options: RunOptions, task: TaskParts, directory: RunDirectory, ranks: Communicator
 ) -> tuple[tuple[str, str], ...]:
     """Return the further lines of the start."""
-    threads, (workers, lookahead) = torch.get_num_threads(), task.workers_and_lookahead
+    threads, (workers, lookahead) = torch.get_num_threads(), options.loading
     processes = counted(threads, "thread"), counted(workers, "worker"), f"{counted(lookahead, 'batch')} ahead"
     together = f"{ranks.world_size}, batches by {options.among_ranks.batches}"
     return (

@@ -1,13 +1,11 @@
 """Runs of super-resolution: what they consist of, from options."""
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import torch
 
 from trainauto.builders.data import (
     build_axes,
-    build_loader,
     build_train_set,
     build_val_sets,
     build_validator,
@@ -20,8 +18,7 @@ from trainauto.builders.metrics import best_metric, build_metrics, warn_of_left_
 from trainauto.builders.schedules import run_length, warn_of_short_run
 from trainauto.builders.task_parts import TaskParts
 from trainauto.core.plan import Axis, Plan
-from trainauto.core.sharding import SINGLE_PROCESS, SampleSharding
-from trainauto.data import DynamicDataLoader, DynamicDataset
+from trainauto.data import DynamicDataset
 from trainauto.engine.validation_set import ValidationSet
 from trainauto.models.base_model import BaseModel
 from trainauto.models.parallel import Parallel
@@ -55,7 +52,7 @@ class SuperResolutionParts(TaskParts):
         sets: KeptSets | None = None,
     ) -> None:
         self._loaded = loaded
-        options = loaded.options
+        self.options = options = loaded.options
         warn_of_short_run(options, world_size)
         self.network = build_network(loaded, pretrained=pretrained)
         self.network_words = _words_of(options)
@@ -69,8 +66,6 @@ class SuperResolutionParts(TaskParts):
         self.smallest_px = scans[self.train_set.name].smallest_size
         self.length = run_length(options)
         self.validates_every = options.val.val_freq if options.val.val_enabled else 0
-        train = options.datasets.train
-        self.workers_and_lookahead = train.num_worker_per_gpu, train.lookahead
         self.rate_scaling = options.train.lr_scaling
         self.metrics = tuple(self._metrics)
         self.best_metric = best_metric(loaded)
@@ -87,12 +82,6 @@ class SuperResolutionParts(TaskParts):
         """Return losses, optimizers and networks in one."""
         return build_model(self._loaded, self.network, precision, pretrained=pretrained, parallel=parallel)
 
-    def build_loader(
-        self, plan: Plan, precision: Precision, sharding: SampleSharding = SINGLE_PROCESS, rank: int = 0
-    ) -> DynamicDataLoader:
-        """Return the loader of a rank's crops."""
-        return build_loader(self._loaded.options, self.train_set, plan, precision, sharding, rank)
-
     def build_validators(
         self, directory: RunDirectory, device: torch.device, *, in_step: bool = False
     ) -> Sequence[ValidationSet]:
@@ -101,13 +90,6 @@ class SuperResolutionParts(TaskParts):
             build_validator(self._loaded, dataset, self._metrics, self.network, device, directory, in_step=in_step)
             for dataset in self._val_sets
         ]
-
-    def keep(self, directory: RunDirectory) -> None:
-        """Keep nothing: options and weights are kept for every run."""
-
-    def trace_facts(self) -> Mapping[str, Any]:
-        """Return nothing: the option file says it all."""
-        return {}
 
 
 def _words_of(options: Options) -> str:

@@ -13,10 +13,13 @@ from trainauto.core.plan import Axis, Plan
 from trainauto.core.run_events import LengthUnit
 from trainauto.core.sharding import SINGLE_PROCESS, SampleSharding
 from trainauto.data import DatasetScan, DynamicDataLoader, DynamicDataset
+from trainauto.data.batcher import FIXED_COUNT, Batcher
+from trainauto.data.sampler import ShuffledStream
 from trainauto.engine.validation_set import ValidationSet
 from trainauto.models.base_model import BaseModel
 from trainauto.models.parallel import Parallel
 from trainauto.optim.precision import Precision
+from trainauto.options.run_options import RunOptions
 from trainauto.storage.run_directory import RunDirectory
 
 
@@ -45,6 +48,7 @@ class TaskParts(ABC):
     """What a run of one task consists of that is there before its directory is.
 
     Attributes:
+        options: of its option file.
         network: what is trained.
         network_words: it in words, for the log.
         train_set: what is trained on.
@@ -56,10 +60,10 @@ class TaskParts(ABC):
         validates_every: steps between validations; 0 without any.
         best_metric: decides which checkpoint is the best.
         metrics: what each validation set is measured by.
-        workers_and_lookahead: processes that make samples, and batches that are drawn ahead.
         rate_scaling: how rates follow the samples of a step, see :class:`~trainauto.optim.batch_scaling.BatchScaling`.
     """
 
+    options: RunOptions
     network: nn.Module
     network_words: str
     train_set: DynamicDataset
@@ -72,7 +76,6 @@ class TaskParts(ABC):
     best_metric: str | None
     metrics: Sequence[str] = ()
     rate_scaling: str = "none"
-    workers_and_lookahead: tuple[int, int]
 
     @abstractmethod
     def axes(self) -> tuple[Axis, ...]:
@@ -94,11 +97,28 @@ class TaskParts(ABC):
             InputError: losses, optimizers or weights cannot be used.
         """
 
-    @abstractmethod
     def build_loader(
         self, plan: Plan, precision: Precision, sharding: SampleSharding = SINGLE_PROCESS, rank: int = 0
     ) -> DynamicDataLoader:
         """Return the loader of a rank's part of the training set."""
+        workers, lookahead = self.options.loading
+        stream, batcher = self.draws()
+        return DynamicDataLoader(
+            self.train_set,
+            plan,
+            seed=self.options.manual_seed,
+            num_workers=workers,
+            lookahead=lookahead,
+            pin_memory=precision.device.type == "cuda",
+            sharding=sharding,
+            rank=rank,
+            stream=stream,
+            new_batcher=lambda _order, _sharding: batcher,
+        )
+
+    def draws(self) -> tuple[ShuffledStream | None, Batcher]:
+        """Return the order of the samples, ``None`` for one shuffled by the seed, and how many samples a draw holds."""
+        return None, FIXED_COUNT
 
     @abstractmethod
     def build_validators(
@@ -106,9 +126,9 @@ class TaskParts(ABC):
     ) -> Sequence[ValidationSet]:
         """Return what validates; ``in_step``: ranks run the network together."""
 
-    @abstractmethod
     def trace_facts(self) -> Mapping[str, Any]:
         """Return what the process that traces cannot know by the option file alone, as plain values."""
+        return {}
 
     def measured(self) -> tuple[str, ...]:
         """Return what validations will measure, such as ``val/psnr``, in their order."""
@@ -124,6 +144,6 @@ class TaskParts(ABC):
         del directory
         return ()
 
-    @abstractmethod
     def keep(self, directory: RunDirectory) -> None:
-        """Keep in the run directory what a resume needs of it."""
+        """Keep in the run directory what a resume needs beside options and weights, which are kept for every run."""
+        del directory

@@ -11,7 +11,7 @@ from typing_extensions import TypeVar
 
 from trainauto.core.errors import InputError, Problem
 from trainauto.core.process import without_garbage_collection
-from trainauto.forecast.task import Task, Trial
+from trainauto.forecast.task import CardsRequest, Task, Trial
 from trainauto.options.load import LoadedOptions
 from trainauto.options.run_options import FileOptions, RunOptions
 from trainauto.options.tasks import KEY, kind_of
@@ -95,17 +95,9 @@ class TrainerTask(Task[OfTrainer], Generic[OfTrainer]):
         """Refuse: no plan is known before a run."""
         raise _no_run_here(loaded, "plan")
 
-    def plan(
-        self,
-        loaded: LoadedOptions[OfTrainer],
-        cards: "Sequence[CardPreset]",
-        *,
-        measure: bool,
-        child: "WorkerProcess | None",
-        closely: bool,
-    ) -> "CardPlans":
+    def plan(self, loaded: LoadedOptions[OfTrainer], request: CardsRequest) -> "CardPlans":
         """Refuse, where a task does not say what fits."""
-        del cards, measure, child, closely
+        del request
         raise _no_run_here(loaded, "plan")
 
     def recipes(

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from safetensors import SafetensorError
 
-from trainauto.core.errors import CheckpointError, InputError, Problem, TrainautoError
+from trainauto.core.errors import CheckpointError, InputError, Problem, TrainautoError, nearest
 from trainauto.core.files import directory_written_atomically, remove_leftovers, write_atomically, write_json_atomically
 from trainauto.core.units import MIB
 from trainauto.engine.best import Best
@@ -249,6 +249,33 @@ class Checkpoints:
     def path(self, step: int) -> Path:
         """Return the folder of the checkpoint of a step."""
         return self.folder / f"step_{step:08d}"
+
+    def named(self, choice: str) -> tuple[int, Path]:
+        """Return step and folder of the checkpoint that a person names.
+
+        Args:
+            choice: ``best`` (the latest where no validation has chosen one), ``latest``, or the number of a step.
+
+        Raises:
+            InputError: there is none.
+        """
+        latest, steps = self.latest(), self.steps()
+        if latest is None:
+            what = f"{self.folder.parent} has no checkpoint yet"
+            raise InputError(Problem(what, advice="The first one is written after logger.save_checkpoint_freq steps."))
+        newest = _step_of(latest)
+        by_word = {"latest": newest, "best": self.best.step if self.best else newest}
+        step = by_word.get(choice.lower(), int(choice) if choice.isdecimal() else None)
+        if choice.lower() == "best" and step not in steps:
+            step = newest
+        if step is None:
+            what = f"--checkpoint {choice}: neither best nor latest nor the number of a step"
+            raise InputError(Problem(what, advice=nearest(choice, by_word)))
+        if step not in steps:
+            steps_text = ", ".join(map(str, steps))
+            what = f"{self.folder.parent} has no checkpoint of step {step}"
+            raise InputError(Problem(what, advice=f"It has: {steps_text}; --checkpoint also takes best and latest."))
+        return step, self.path(step)
 
     def steps(self) -> list[int]:
         """Return the steps of all whole checkpoints, in order."""

@@ -1,7 +1,6 @@
 """Which batches of conversations fit on which card, without one, for the option file of a fine-tuning."""
 
 import logging
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,17 +8,11 @@ from trainauto.builders.components import locate_errors
 from trainauto.builders.finetune_automations import controller_settings
 from trainauto.builders.finetune_data import build_finetune_data, processor_of
 from trainauto.builders.finetune_networks import SAMPLE
-from trainauto.core.errors import InputError, Problem
 from trainauto.core.plan import BATCH_SIZE, Axis
-from trainauto.core.units import GIB
 from trainauto.core.words import counted, path_words
-from trainauto.core.worker_process import WorkerProcess
 from trainauto.forecast.card_answer import CardPlans
-from trainauto.forecast.card_plan import with_memory, within_budget
-from trainauto.forecast.code_plans import plan_traced
-from trainauto.forecast.trace_process import TraceProcess
-from trainauto.memory.cuda_allocator.segments import planned_segments
-from trainauto.options.cards import CardPreset
+from trainauto.forecast.step_plans import plan_steps
+from trainauto.forecast.task import CardsRequest
 from trainauto.options.finetune_options import FinetuneOptions, step_conversations
 from trainauto.options.load import LoadedOptions
 from trainauto.tasks.finetune.largest_conversation import LargestConversation, can_encode, picture_of_most_pixels
@@ -40,56 +33,32 @@ TRACE_TIMEOUT_S = 300.0
 """Of building a model of some ten billion weights and tracing it, on cores that others use."""
 
 
-def plan_finetuning(
-    loaded: Loaded,
-    cards: Sequence[CardPreset],
-    *,
-    measure: bool = False,
-    child: WorkerProcess | None = None,
-    closely: bool = False,
-) -> CardPlans:
+def plan_finetuning(loaded: Loaded, request: CardsRequest) -> CardPlans:
     """Trace the step of an option file and say what fits on each card. No weights are made, and nothing is downloaded.
 
     Args:
         loaded: the option file.
-        cards: the cards.
-        measure: try plans on the device at hand.
-        child: a process that traces as on CUDA, where one was started already.
-        closely: look at the first plan more closely, see ``PlanMemory``.
+        request: the cards.
 
     Raises:
-        InputError: the options cannot be used, the model's configuration is not here, or ``measure`` is asked for.
+        InputError: the options cannot be used, the model's configuration is not here, or plans are to be measured.
         TraceError: the model cannot be traced.
     """
     options = loaded.options
-    if measure:
-        advice = "Leave it out; `validate` trains a real step on the conversations and says what it took."
-        raise InputError(Problem("--measure tries crops of images, and this file is of conversations", advice=advice))
     settings = controller_settings(loaded)
-    chosen, bounded_by = within_budget(cards, options)
     largest = largest_conversation(loaded)
-    with TraceProcess(
-        loaded.path,
-        loaded.overrides,
-        segments=planned_segments(),
-        worker=child,
-        timeout_s=TRACE_TIMEOUT_S,
+    return plan_steps(
+        loaded,
+        request,
+        words_of(options),
+        (conversations_axis(options, settings),),
+        (settings or {}).get("target_vram_usage"),
         known={SAMPLE: largest.as_known()},
-    ) as tracer:
-        answer = plan_traced(
-            options.name,
-            words_of(options),
-            tracer,
-            (conversations_axis(options, settings),),
-            chosen,
-            (settings or {}).get("target_vram_usage"),
-            notes=(*notes_on(largest), *note_on_format(options)),
-            bounded_by=bounded_by,
-            most_samples=most_of_a_pass(options, settings),
-            largest_traced=LARGEST_TRACED,
-            memory_bytes={card.name: int(card.memory_gib * GIB) for card in cards},
-        )
-        return with_memory(answer, tracer) if closely else answer
+        timeout_s=TRACE_TIMEOUT_S,
+        notes=(*notes_on(largest), *note_on_format(options)),
+        most_samples=most_of_a_pass(options, settings),
+        largest_traced=LARGEST_TRACED,
+    )
 
 
 def largest_conversation(loaded: Loaded) -> LargestConversation:

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import replace
-from functools import partial
 
 from trainauto.builders.automations import choose_automation, is_controller
 from trainauto.builders.data import build_axes, build_train_set, first_plan
@@ -29,7 +28,7 @@ from trainauto.forecast.card_plan import (
 )
 from trainauto.forecast.loss_bytes import bytes_by_loss
 from trainauto.forecast.recomputation import Bounds, Recomputations, choose_parts, plan_recomputations, recomputing
-from trainauto.forecast.task import ready_task, task_of
+from trainauto.forecast.task import CardsRequest, ready_task, task_of
 from trainauto.forecast.trace_process import TraceProcess
 from trainauto.memory.cost.memory_forecast import CardTracer, MemoryForecast, forecast_memory
 from trainauto.memory.cuda_allocator.segments import planned_segments
@@ -63,32 +62,20 @@ def plan_for_cards(
         TraceError: the model cannot be traced.
     """
     task = ready_task(given)
+    request = CardsRequest(cards, measure, child, closely)
     if given.options.memory.gradient_checkpointing == AUTO:
         with nullcontext(child) if child is not None else start_tracing(like_cuda=True) as worker:
-            return _plan_recomputing(given, cards, worker, measure=measure, closely=closely)
-    return task.plan(given, cards, measure=measure, child=child, closely=closely)
+            return _plan_recomputing(given, request, worker)
+    return task.plan(given, request)
 
 
-def _plan_recomputing(
-    loaded: LoadedOptions[FileOptions],
-    cards: Sequence[CardPreset],
-    worker: WorkerProcess,
-    *,
-    measure: bool,
-    closely: bool,
-) -> CardPlans:
+def _plan_recomputing(loaded: LoadedOptions[FileOptions], request: CardsRequest, worker: WorkerProcess) -> CardPlans:
     """Plan each card with the blocks that a run there would run again."""
     task = task_of(loaded)
     answers, said = [], []
-    for number, card in enumerate(cards):
-        asked = partial(
-            task.plan,
-            cards=[card],
-            child=worker,
-            measure=measure and not number,
-            closely=closely and not number,
-        )
-        answer = asked(loaded)
+    for number, card in enumerate(request.cards):
+        of_card = CardsRequest([card], request.measure and not number, worker, request.closely and not number)
+        answer = task.plan(loaded, of_card)
         (on_card,) = answer.cards
         target_bytes = on_card.available_bytes if on_card.kept else on_card.target_bytes
         bounds = Bounds("cuda", target_bytes, on_card.available_bytes)
@@ -97,7 +84,7 @@ def _plan_recomputing(
             tracer.aim(newest_of([card]))
             chosen = choose_parts(tracer, plan, bounds)
         if chosen.parts:
-            answer = asked(replace(loaded, overrides=(*loaded.overrides, recomputing(chosen.parts))))
+            answer = task.plan(replace(loaded, overrides=(*loaded.overrides, recomputing(chosen.parts))), of_card)
         answers.append(answer)
         said.append(f"{card.name}, gradient checkpointing auto, for {plan}: {chosen}.")
     return replace(
@@ -132,17 +119,10 @@ def plan_recipes_of_blocks(
         return plan_recomputations(loaded, task_of(loaded).first_plan(loaded), available_bytes, tracer)
 
 
-def plan_super_resolution(
-    loaded: LoadedOptions,
-    cards: Sequence[CardPreset],
-    *,
-    measure: bool = False,
-    child: WorkerProcess | None = None,
-    closely: bool = False,
-) -> CardPlans:
-    """Trace the run of an option file of super-resolution; arguments and errors are those of :func:`plan_for_cards`."""
+def plan_super_resolution(loaded: LoadedOptions, request: CardsRequest) -> CardPlans:
+    """Trace the run of an option file of super-resolution; errors are those of :func:`plan_for_cards`."""
     notes = []
-    with TraceProcess(loaded.path, loaded.overrides, segments=planned_segments(), worker=child) as tracer:
+    with TraceProcess(loaded.path, loaded.overrides, segments=planned_segments(), worker=request.child) as tracer:
         tracer.start()  # torch is loaded there while the network is built here
         load_plugins(loaded)
         network = build_network(loaded, pretrained=False)
@@ -153,10 +133,10 @@ def plan_super_resolution(
             scan = DatasetScan(1, UNBOUNDED_PX, "", 0)
             why = error.problems[0].message
             notes.append(f"The training set cannot be read ({why}): crops are not bounded by its smallest image.")
-        answer, hull = plan_crops(loaded, build_axes(loaded, network, scan), cards, tracer)
-        answer = with_memory(answer, tracer) if closely else answer
+        answer, hull = plan_crops(loaded, build_axes(loaded, network, scan), request.cards, tracer)
+        answer = with_memory(answer, tracer) if request.closely else answer
         losses = bytes_by_loss(loaded, tracer, first_plan(loaded.options))
-    trials = benchmark_plans(loaded, hull, answer.forecast) if measure else None
+    trials = benchmark_plans(loaded, hull, answer.forecast) if request.measure else None
     return replace(answer, notes=(*notes, *answer.notes), trials=trials, losses=losses)
 
 

@@ -4,6 +4,7 @@ import argparse
 import importlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Protocol
@@ -29,6 +30,23 @@ if TYPE_CHECKING:
 OfTask = TypeVar("OfTask", bound=FileOptions, contravariant=True)
 
 RESUME_INSTEAD = "A run of a language model resumes from a checkpoint to the bit: the same command with --auto_resume."
+
+
+@dataclass(frozen=True)
+class CardsRequest:
+    """Which cards a run is planned for, and how closely.
+
+    Attributes:
+        cards: the cards.
+        measure: try a few plans on the device at hand, too.
+        child: a process that traces as on CUDA, where one was started already.
+        closely: look at the first plan more closely, see ``PlanMemory``.
+    """
+
+    cards: "Sequence[CardPreset]"
+    measure: bool = False
+    child: "WorkerProcess | None" = None
+    closely: bool = False
 
 
 class Trial(Protocol):
@@ -113,16 +131,8 @@ class Task(ABC, Generic[OfTask]):
         """Return the plan that a run is planned to begin with, its samples as large as they may be."""
 
     @abstractmethod
-    def plan(
-        self,
-        loaded: LoadedOptions[OfTask],
-        cards: "Sequence[CardPreset]",
-        *,
-        measure: bool,
-        child: "WorkerProcess | None",
-        closely: bool,
-    ) -> "CardPlans":
-        """Say what fits on each card; arguments and errors as in ``forecast.option_plans.plan_for_cards``."""
+    def plan(self, loaded: LoadedOptions[OfTask], request: CardsRequest) -> "CardPlans":
+        """Say what fits on each card; errors are those of ``forecast.option_plans.plan_for_cards``."""
 
     @abstractmethod
     def recipes(

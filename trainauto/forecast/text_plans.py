@@ -1,20 +1,14 @@
 """Which batches of texts fit at which length on which card, without one, for the option file of a language model."""
 
-from collections.abc import Sequence
-
-from trainauto.builders.automations import is_controller
+from trainauto.builders.automations import controller_arguments, is_controller
 from trainauto.builders.memory import GROWTH, MAX_TOKENS
-from trainauto.core.errors import InputError, Problem
 from trainauto.core.plan import BATCH_SIZE, Axis, Plan
-from trainauto.core.units import GIB, size_text
-from trainauto.core.worker_process import WorkerProcess
+from trainauto.core.units import size_text
 from trainauto.forecast.card_answer import CardPlans
-from trainauto.forecast.card_plan import newest_of, with_memory, within_budget
-from trainauto.forecast.code_plans import plan_traced
-from trainauto.forecast.trace_process import TraceProcess
-from trainauto.memory.cuda_allocator.segments import planned_segments
+from trainauto.forecast.card_plan import newest_of
+from trainauto.forecast.step_plans import plan_steps
+from trainauto.forecast.task import CardsRequest
 from trainauto.memory.tracing.libraries import cublas_workspace_bytes
-from trainauto.options.cards import CardPreset
 from trainauto.options.load import LoadedOptions
 from trainauto.options.text_options import TextOptions, row_width
 
@@ -24,47 +18,28 @@ SHORTEST = 64
 MOST_ROWS = 4096
 
 
-def plan_language_model(
-    loaded: LoadedOptions[TextOptions],
-    cards: Sequence[CardPreset],
-    *,
-    measure: bool = False,
-    child: WorkerProcess | None = None,
-    closely: bool = False,
-) -> CardPlans:
+def plan_language_model(loaded: LoadedOptions[TextOptions], request: CardsRequest) -> CardPlans:
     """Trace the run of an option file and say what fits on each card. No weights are made, and no texts are read.
 
     Args:
         loaded: the option file.
-        cards: the cards.
-        measure: try plans on the device at hand.
-        child: a process that traces as on CUDA, where one was started already.
-        closely: look at the first plan more closely, see ``PlanMemory``.
+        request: the cards.
 
     Raises:
-        InputError: the options cannot be used, or ``measure`` is asked for.
+        InputError: the options cannot be used, or plans are to be measured.
         TraceError: the model cannot be traced.
     """
     options = loaded.options
-    if measure:
-        advice = "Leave it out; `validate` trains a real step on the texts and says what it took."
-        raise InputError(Problem("--measure tries crops of images, and this file is of texts", advice=advice))
-    chosen, bounded_by = within_budget(cards, options)
-    with TraceProcess(loaded.path, loaded.overrides, segments=planned_segments(), worker=child) as tracer:
-        answer = plan_traced(
-            options.name,
-            _words_of(options),
-            tracer,
-            planned_axes(options),
-            chosen,
-            _target(options),
-            notes=notes_on(options, cublas_workspace_bytes(newest_of(cards).capability)),
-            bounded_by=bounded_by,
-            kept=kept_plan(options),
-            most_tokens=most_tokens(options),
-            memory_bytes={card.name: int(card.memory_gib * GIB) for card in cards},
-        )
-        return with_memory(answer, tracer) if closely else answer
+    return plan_steps(
+        loaded,
+        request,
+        _words_of(options),
+        planned_axes(options),
+        (controller_arguments(options) or {}).get("target_vram_usage"),
+        notes=notes_on(options, cublas_workspace_bytes(newest_of(request.cards).capability)),
+        kept=kept_plan(options),
+        most_tokens=most_tokens(options),
+    )
 
 
 def notes_on(options: TextOptions, workspace_bytes: int) -> tuple[str, ...]:
@@ -137,10 +112,3 @@ def planned_axes(options: TextOptions) -> tuple[Axis, ...]:
         Axis(LENGTH, "tokens", shortest, longest, multiple, capped_by="max_length"),
         Axis(BATCH_SIZE, "samples", 1, MOST_ROWS),
     )
-
-
-def _target(options: TextOptions) -> float | None:
-    """Return what a controller of the file fills; ``None`` where it does not say."""
-    active = options.training_automations.active
-    targets = (switch.arguments.get("target_vram_usage") for name, switch in active.items() if is_controller(name))
-    return next((target for target in targets if isinstance(target, float)), None)

@@ -10,7 +10,7 @@ from torch import nn
 from trainauto.builders.image_model import build_network, channels_of
 from trainauto.builders.load_plugins import load_plugins
 from trainauto.builders.pretrained import mismatch, modern_weights, without_a_network
-from trainauto.core.errors import InputError, Place, Problem, nearest
+from trainauto.core.errors import InputError, Place, Problem
 from trainauto.core.json_text import read_object
 from trainauto.engine.checkpoint import Checkpoints
 from trainauto.models.usable_weights import check_values
@@ -83,9 +83,9 @@ def load_network(run: Path, checkpoint: str, device: torch.device) -> LoadedNetw
     directory = RunDirectory.find(run)
     if directory.given.is_file():  # before its checkpoints are looked for: those of other tasks lie elsewhere
         super_resolution_only(options_of(directory))
-    step, folder = _chosen(directory, checkpoint)
+    step, folder = Checkpoints(directory.checkpoints, keep=0).named(checkpoint)
     _note_unfinished(run, directory, step)
-    loaded = _options_at(directory, step)
+    loaded = super_resolution_only(options_of(directory, step))
     network = _bare_network(loaded)
     file = folder / (AVERAGES if (folder / AVERAGES).is_file() else WEIGHTS)
     load_weights(network, file)
@@ -181,30 +181,3 @@ def _note_unfinished(named: Path, run: RunDirectory, step: int) -> None:
 
 def _is_complete(run: RunDirectory) -> bool:
     return read_object(run.log_object).get("status") == "completed"
-
-
-def _chosen(directory: RunDirectory, choice: str) -> tuple[int, Path]:
-    """Return step and folder of a checkpoint."""
-    checkpoints = Checkpoints(directory.checkpoints, keep=0)
-    latest, steps = checkpoints.latest(), checkpoints.steps()
-    if latest is None:
-        what = f"{directory.path} has no checkpoint yet"
-        raise InputError(Problem(what, advice="The first one is written after logger.save_checkpoint_freq steps."))
-    newest = int(latest.name.removeprefix("step_"))
-    by_word = {"latest": newest, "best": checkpoints.best.step if checkpoints.best else newest}
-    step = by_word.get(choice.lower(), int(choice) if choice.isdecimal() else None)
-    if choice.lower() == "best" and step not in steps:
-        step = newest
-    if step is None:
-        what = f"--checkpoint {choice}: neither best nor latest nor the number of a step"
-        raise InputError(Problem(what, advice=nearest(choice, by_word)))
-    if step not in steps:
-        steps_text = ", ".join(map(str, steps))
-        what = f"{directory.path} has no checkpoint of step {step}"
-        raise InputError(Problem(what, advice=f"It has: {steps_text}; --checkpoint also takes best and latest."))
-    return step, checkpoints.path(step)
-
-
-def _options_at(directory: RunDirectory, step: int) -> LoadedOptions:
-    """Return the options that held at a step."""
-    return super_resolution_only(options_of(directory, step))

@@ -9,7 +9,7 @@ from tests.integration.commands import plugins_forgotten
 from trainauto.core.errors import InputError
 from trainauto.forecast.task import task_of
 from trainauto.options.load import load_options
-from trainauto.options.tasks import TASKS, TaskOptions, kind_of, register_task
+from trainauto.options.tasks import TaskOptions, kind_of, register_task
 
 PLUGIN = """
 from typing import Literal
@@ -38,13 +38,10 @@ FILE = "name: some\ntask: classes\nplugins: [class_plugin]\ntrain: {total_iter: 
 @pytest.fixture
 def file(tmp_path: Path) -> Iterator[Path]:
     """Yield a file of the plugin's task; what the plugin registers is forgotten afterwards."""
-    before = dict(TASKS)
     (tmp_path / "class_plugin.py").write_text(PLUGIN)
     (tmp_path / "run.yml").write_text(FILE)
     with plugins_forgotten(tmp_path):
         yield tmp_path / "run.yml"
-    TASKS.clear()
-    TASKS.update(before)
 
 
 def test_a_task_of_a_plugin_is_found(file: Path) -> None:

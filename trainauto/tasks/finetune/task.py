@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from trainauto.commands.doctor_checks.finetuning import PACKAGES, finetuning_findings
 from trainauto.commands.trainer_task import TrainerTask
+from trainauto.forecast.task import CardsRequest
 from trainauto.options.finetune_options import FinetuneOptions
 from trainauto.options.load import LoadedOptions
 from trainauto.reporting.finding import Finding, guarded
@@ -54,19 +55,11 @@ class FineTuning(TrainerTask[FinetuneOptions]):
         clips = bool(loaded.options.training.max_grad_norm)
         return fake_training(build, batch_of, precision, clips=clips, like_cuda=like_cuda, told=told)
 
-    def plan(
-        self,
-        loaded: Loaded,
-        cards: "Sequence[CardPreset]",
-        *,
-        measure: bool,
-        child: "WorkerProcess | None",
-        closely: bool,
-    ) -> "CardPlans":
+    def plan(self, loaded: Loaded, request: CardsRequest) -> "CardPlans":
         """Say how many conversations fit on each card."""
         from trainauto.forecast.finetune_plans import plan_finetuning
 
-        return plan_finetuning(loaded, cards, measure=measure, child=child, closely=closely)
+        return plan_finetuning(loaded, request)
 
     def recipes(self, loaded: Loaded, cards: "Sequence[CardPreset]", child: "WorkerProcess", *, as_json: bool) -> str:
         """Return what each number format takes, with gradient checkpointing and without, in 4 bits and not."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from trainauto.commands.doctor_checks import training
 from trainauto.commands.engine_task import EngineTask
 from trainauto.core.errors import TrainautoError
+from trainauto.forecast.task import CardsRequest
 from trainauto.options.degradation_options import NOT_USED, DegradationOptions
 from trainauto.options.load import LoadedOptions
 from trainauto.options.schema import Options
@@ -17,10 +18,8 @@ if TYPE_CHECKING:
     from trainauto.builders.task_parts import PartsRequest, TaskParts
     from trainauto.commands.run_validate import DryRunner
     from trainauto.core.plan import Plan
-    from trainauto.core.worker_process import WorkerProcess
     from trainauto.engine.traced_training import FakeTraining
     from trainauto.forecast.card_answer import CardPlans
-    from trainauto.options.cards import CardPreset
     from trainauto.storage.run_directory import RunDirectory
 
 OF_THE_SAMPLES = (
@@ -75,19 +74,11 @@ class SuperResolution(EngineTask[Options]):
 
         return first_plan(loaded.options)
 
-    def plan(
-        self,
-        loaded: LoadedOptions,
-        cards: "Sequence[CardPreset]",
-        *,
-        measure: bool,
-        child: "WorkerProcess | None",
-        closely: bool,
-    ) -> "CardPlans":
+    def plan(self, loaded: LoadedOptions, request: CardsRequest) -> "CardPlans":
         """Say which crops and batches fit on each card."""
         from trainauto.forecast.option_plans import plan_super_resolution
 
-        return plan_super_resolution(loaded, cards, measure=measure, child=child, closely=closely)
+        return plan_super_resolution(loaded, request)
 
     def findings_of_samples(
         self, loaded: LoadedOptions, dry_runner: "DryRunner", built: Mapping[str, Any]

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from trainauto.commands.engine_task import EngineTask
+from trainauto.forecast.task import CardsRequest
 from trainauto.options.load import LoadedOptions
 from trainauto.options.text_options import TextOptions
 
@@ -11,10 +12,8 @@ from trainauto.options.text_options import TextOptions
 if TYPE_CHECKING:
     from trainauto.builders.task_parts import PartsRequest, TaskParts
     from trainauto.core.plan import Plan
-    from trainauto.core.worker_process import WorkerProcess
     from trainauto.engine.traced_training import FakeTraining
     from trainauto.forecast.card_answer import CardPlans
-    from trainauto.options.cards import CardPreset
 
 Loaded = LoadedOptions[TextOptions]
 
@@ -60,16 +59,8 @@ class LanguageModels(EngineTask[TextOptions]):
 
         return first_rows(loaded.options)
 
-    def plan(
-        self,
-        loaded: Loaded,
-        cards: "Sequence[CardPreset]",
-        *,
-        measure: bool,
-        child: "WorkerProcess | None",
-        closely: bool,
-    ) -> "CardPlans":
+    def plan(self, loaded: Loaded, request: CardsRequest) -> "CardPlans":
         """Say which batches fit at which length on each card."""
         from trainauto.forecast.text_plans import plan_language_model
 
-        return plan_language_model(loaded, cards, measure=measure, child=child, closely=closely)
+        return plan_language_model(loaded, request)

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from trainauto.core.plan import BatchShape
 from trainauto.core.run_events import ImageArray
+from trainauto.core.stacked_samples import StackedSamples
 from trainauto.core.workload import Tensors
 from trainauto.tasks.sr.data.geometry import in_8_bits
 from trainauto.tasks.sr.data.pixel_format import TRAINED_BITS
@@ -15,7 +16,7 @@ SHOWN_PX = 256
 """Longest side of a reference that is shown."""
 
 
-class ImageCrops:
+class ImageCrops(StackedSamples):
     """Low-quality crops and their references, uint8 or uint16 as they leave the loader.
 
     Args:
@@ -25,8 +26,6 @@ class ImageCrops:
         bits: of the pixels, 8 or 16.
     """
 
-    weighs_samples = True
-
     def __init__(
         self, channels: int, scale: int, references: Sequence[str] = ("gt",), *, bits: int = TRAINED_BITS
     ) -> None:
@@ -35,21 +34,9 @@ class ImageCrops:
         self._scale = scale
         self._references = references
 
-    def part(self, tensors: Tensors, start: int, stop: int) -> dict[str, Tensor]:
-        """Return some samples; the first dimension is the sample."""
-        return {name: tensor[start:stop] for name, tensor in tensors.items()}
-
-    def join(self, parts: Sequence[Tensors]) -> dict[str, Tensor]:
-        """Return the samples of all parts; they are as large in each."""
-        return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
-
-    def weight(self, tensors: Tensors) -> int:
-        """Return the number of samples."""
-        return len(tensors["lq"])
-
     def shape(self, tensors: Tensors) -> BatchShape:
         """Return samples and the side of the low-quality crops, in pixels."""
-        samples = len(tensors["lq"])
+        samples = self.weight(tensors)
         return BatchShape(samples=samples, extent=tensors["lq"].shape[-1], images=samples)
 
     def units(self, tensors: Tensors) -> int:

@@ -69,7 +69,7 @@ def test_out_of_memory_shrinks_batches_and_loses_no_text(caplog: pytest.LogCaptu
     assert result is not None
     assert result[0].metrics["loss"] == pytest.approx(plain[0].metrics["loss"], rel=1e-6)
     assert result[0].ooms == 2  # 7 texts of 16, 4, 2
-    assert validation.tokens_per_batch == 32
+    assert validation.most == 32
     assert "out of memory in validation with 7 texts (no room): batches of 64 tokens from here on" in caplog.text
     again = validation.validate(model, 2, SINGLE_PROCESS, StopSignals())
     assert again is not None
@@ -81,8 +81,8 @@ def test_a_text_that_does_not_fit_alone_is_said() -> None:
     dataset = TextDataset("val", causal_samples(LENGTHS))
     model = crowded(language_model(dataset, GPT2), 15)
     validation = TextValidation(dataset, 1000)
-    assert validation.lack_of_room(model, nullcontext).startswith("its longest text (16 tokens) does not fit alone")
-    with pytest.raises(MemoryError, match="a text of 16 tokens alone: no room"):
+    assert validation.lack_of_room(model, nullcontext).startswith("its largest text (16 tokens) does not fit alone")
+    with pytest.raises(MemoryError, match=r"one text \(16 tokens\) alone: no room"):
         validation.validate(model, 1, SINGLE_PROCESS, StopSignals())
     assert "one text at a time" in validation.if_too_large(MemoryError(), is_sharded=False)[0]
 
