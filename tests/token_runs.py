@@ -21,6 +21,7 @@ from trainauto.distributed.communicator import SINGLE_PROCESS as ALONE
 from trainauto.distributed.communicator import Communicator
 from trainauto.engine.checkpoint import Checkpoints
 from trainauto.engine.controls import Controls
+from trainauto.engine.epochs import Epochs
 from trainauto.engine.journal import DecisionJournal
 from trainauto.engine.run import Frequencies, Run
 from trainauto.memory.monitor.meter import MemoryMeter
@@ -116,6 +117,7 @@ def token_run(
             meter=MemoryMeter(device),
             frequencies=Frequencies(0, 0),
             first_plan=plan,
+            epochs=Epochs(len(texts)),
             ranks=ranks,
             **parts,
         )

@@ -27,8 +27,8 @@ from trainauto.data import DynamicDataLoader, DynamicDataset
 from trainauto.data.same_samples import Accepted
 from trainauto.distributed.communicator import SINGLE_PROCESS, Communicator
 from trainauto.engine.checkpoint import Checkpoints
-from trainauto.engine.checkpointing_fallback import CheckpointingFallback
 from trainauto.engine.controls import Controls
+from trainauto.engine.epochs import Epochs
 from trainauto.engine.journal import DecisionJournal
 from trainauto.engine.optimizer_form import take_loop_form
 from trainauto.engine.random_state import seed_rank
@@ -48,7 +48,7 @@ from trainauto.optim.batch_scaling import BatchScaling
 from trainauto.optim.schedules import RateSchedule
 from trainauto.options.load import LoadedOptions
 from trainauto.options.resource_options import AUTO
-from trainauto.options.run_options import FileOptions, RunOptions
+from trainauto.options.run_options import FileOptions, RunSettings
 from trainauto.reporting.default_sinks import default_sinks
 from trainauto.reporting.reporter import Reporter
 from trainauto.reporting.sinks import Sink
@@ -78,6 +78,7 @@ def build_run(
     tracer: WorkerProcess | None = None,
     accepts_samples: bool = False,
     repeated: tuple[RunDirectory, int] | None = None,
+    root: Path | None = None,
 ) -> Iterator[Run]:
     """Build the run an option file describes, and take it down afterwards.
 
@@ -93,6 +94,7 @@ def build_run(
         accepts_samples: of a run that resumes: take the samples that are there now, and begin an epoch with them.
         repeated: the run that this one repeats, and up to which step. It has its samples, and is not warned of what
             that was.
+        root: folder of runs in place of the option file's, for a run that is thrown away.
 
     Raises:
         InputError: what is given cannot be used, or differs between ranks, or another process trains the run.
@@ -101,10 +103,11 @@ def build_run(
     """
     loads_compiler = COMPILER not in sys.modules
     loaded = (task := ready_task(given)).engine_options(given)
-    check_trackers(loaded, loaded.options.logger)
+    settings = loaded.options.settings if root is None else replace(loaded.options.settings, root=root)
+    check_trackers(loaded, settings.trackers)
     with StartupLog(repeated[0].log if repeated else None) as startup_log, RunLock() as lock:
         earlier, checkpoints, checkpoint = earlier_run(
-            loaded.options, ranks, lock, auto_resume=auto_resume, restarted=restarted
+            settings, ranks, lock, auto_resume=auto_resume, restarted=restarted
         )
         is_new = checkpoint is None  # else its weights replace pretrained ones, which need not exist any more
         sets = (
@@ -113,12 +116,12 @@ def build_run(
             else KeptSets(None if is_new else earlier, accepts=accepts_samples)
         )
         request = partial(PartsRequest, pretrained=is_new, check_samples=check_samples, earlier=earlier, sets=sets)
-        parts = build_parts(loaded, lambda *given: task.parts(loaded, request(*given)), ranks)
+        parts = build_parts(loaded, settings, lambda *given: task.parts(loaded, request(*given)), ranks)
         before = repeated[0] if repeated else None if is_new else earlier
         model, schedule, start = _build_model(parts, tracer, before, pretrained=is_new)
         parts = replace(parts, resolved=with_blocks(parts.resolved, start.recomputed))
-        directory = earlier or new_run(loaded, ranks, lock)
-        checkpoints = checkpoints or checkpoints_of(directory, loaded.options, ranks)
+        directory = earlier or new_run(loaded, settings, ranks, lock)
+        checkpoints = checkpoints or checkpoints_of(directory, settings, ranks)
         with _assembled(parts, model, schedule, start, directory, checkpoints, lock, startup_log) as run:
             measures = is_new and start.forecast is not None and not ranks.reduces_in_backward
             run.summary = replace(run.summary, plan_is_open=measures)
@@ -225,12 +228,12 @@ def _assembled(
     startup_log: StartupLog,
 ) -> Iterator[Run]:
     """Yield the run in its directory, with its loader and its reporter at work."""
-    ranks, options = parts.ranks, parts.loaded.options
+    ranks, settings = parts.ranks, parts.settings
     loader = parts.task.build_loader(start.plan, parts.precision, parts.sharding, ranks.rank)
     configured_samples = parts.sharding.total(start.configured_samples)
     if goes_back := any(automation.goes_back for automation in parts.automations):
         checkpoints.way_back_steps = WAY_BACK_STEPS
-    with Reporter(_sinks(options, directory, ranks)) as reporter, loader:
+    with Reporter(_sinks(settings, directory, ranks)) as reporter, loader:
         startup_log.pass_on(reporter, directory.log)
         run = Run(
             summary=(summary := run_summary(parts, directory, model, start.plan)),
@@ -243,15 +246,12 @@ def _assembled(
             checkpoints=checkpoints,
             reporter=reporter,
             meter=parts.meter,
-            frequencies=Frequencies(
-                parts.task.validates_every, options.logger.save_checkpoint_freq, parts.task.best_metric
-            ),
+            frequencies=Frequencies(parts.task.validates_every, settings.saves_every, parts.task.best_metric),
             budget_bytes=parts.budget_bytes,
             first_plan=parts.facts.plan,
+            epochs=_epochs(parts, directory),
             batch_scaling=_batch_scaling(parts, configured_samples),
-            last_resort=CheckpointingFallback(
-                allowed=options.memory.may_checkpoint, may_help=start.checkpointing_may_help
-            ),
+            last_resort=parts.task.last_resort(checkpointing_may_help=start.checkpointing_may_help),
             length_key=parts.task.length_key,
             closing=partial(parts.task.finish, directory),
             limit_bytes=parts.limit_bytes,
@@ -262,12 +262,17 @@ def _assembled(
             noise_every=_noise_every(parts),
         )
         # Building has drawn random numbers; training starts from the seed, whatever the parts drew.
-        seed_rank(options.manual_seed, ranks.rank)
+        seed_rank(parts.loaded.options.manual_seed, ranks.rank)
         yield run
 
 
+def _epochs(parts: RunParts, directory: RunDirectory) -> Epochs:
+    samples = len(parts.task.train_set)
+    return Epochs(samples, partial(parts.task.at_epoch_end, directory)) if parts.ranks.is_first else Epochs(samples)
+
+
 def _journal(parts: RunParts, loader: DynamicDataLoader) -> DecisionJournal:
-    controls = Controls(loader, parts.loaded.options.train.grad_clip)
+    controls = Controls(loader, parts.settings.max_norm)
     return DecisionJournal(controls, parts.automations if parts.ranks.is_first else (), parts.ranks)
 
 
@@ -284,12 +289,12 @@ def _noise_every(parts: RunParts) -> int:
     return AMONG_RANKS if any(one.noise is not None for one in controllers_of(parts.automations)) else 0
 
 
-def _sinks(options: RunOptions, directory: RunDirectory, ranks: Communicator) -> Sequence[Sink]:
+def _sinks(settings: RunSettings, directory: RunDirectory, ranks: Communicator) -> Sequence[Sink]:
     if not ranks.is_first:
         return ()
-    every, root = options.logger.print_freq, Path(options.path.experiments_root)
-    sinks = default_sinks(directory, every, tensorboard=options.logger.use_tb_logger)
-    return [*sinks, *tracker_sinks(options.logger, directory, root, options.name, every)]
+    every = settings.prints_every
+    sinks = default_sinks(directory, every, tensorboard=settings.has_curves)
+    return [*sinks, *tracker_sinks(settings.trackers, directory, settings.root, settings.name, every)]
 
 
 def _write_metadata(run: Run, parts: RunParts, start: WarmStart, directory: RunDirectory) -> None:

@@ -14,7 +14,7 @@ from trainauto.distributed.rendezvous import launch_of_now
 from trainauto.engine.checkpoint import Checkpoints
 from trainauto.models.parallel import Parallel, overlapped, sharded
 from trainauto.options.load import LoadedOptions
-from trainauto.options.run_options import RunOptions
+from trainauto.options.run_options import RunOptions, RunSettings
 from trainauto.storage.run_directory import RunDirectory
 from trainauto.storage.run_lock import RunLock
 from trainauto.storage.run_metadata import names_sha256, was_launched_as
@@ -91,13 +91,14 @@ def parallel_of(options: RunOptions, ranks: Communicator) -> Parallel | None:
     return sharded if chosen.fully_shard else overlapped
 
 
-def new_run(loaded: LoadedOptions[RunOptions], ranks: Communicator, lock: RunLock) -> RunDirectory:
+def new_run(
+    loaded: LoadedOptions[RunOptions], settings: RunSettings, ranks: Communicator, lock: RunLock
+) -> RunDirectory:
     """Have the first rank make the run's folder and take it; return it."""
 
     def make() -> str:
-        with locate_errors(loaded, ("path", "experiments_root")):
-            options = loaded.options
-            return str(new_folder(Path(options.path.experiments_root), options.name, lock).path)
+        with locate_errors(loaded, settings.root_key):
+            return str(new_folder(settings.root, settings.name, lock).path)
 
     return RunDirectory(Path(ranks.broadcast_object(make)))
 
@@ -117,12 +118,12 @@ def new_folder(root: Path, name: str, lock: RunLock) -> RunDirectory:
 
 
 def earlier_run(
-    options: RunOptions, ranks: Communicator, lock: RunLock, *, auto_resume: bool, restarted: bool
+    settings: RunSettings, ranks: Communicator, lock: RunLock, *, auto_resume: bool, restarted: bool
 ) -> tuple[RunDirectory | None, Checkpoints | None, Path | None]:
     """Return the run to resume, its checkpoints, and the newest of them, where there are such.
 
     Args:
-        options: of the run.
+        settings: of the run.
         ranks: all of them must ask.
         lock: the first rank takes the run's folder with it, before anything there is touched.
         auto_resume: it is the latest one of its name.
@@ -136,12 +137,12 @@ def earlier_run(
     refused: list[InputError] = []
 
     def look() -> list[str] | None:
-        directory = RunDirectory.current(Path(options.path.experiments_root), options.name)
+        directory = RunDirectory.current(settings.root, settings.name)
         if directory is None or not (auto_resume or was_launched_as(directory, launch_of_now())):
             return []
         try:
             lock.take(directory.path)
-            newest = checkpoints_of(directory, options, ranks).newest_whole()
+            newest = checkpoints_of(directory, settings, ranks).newest_whole()
         except InputError as error:
             refused.append(error)
             return None
@@ -153,16 +154,16 @@ def earlier_run(
     paths = [Path(name) for name in names]
     for path in paths:
         if not path.is_dir():
-            advice = "Ranks on several machines need a folder that all of them share: path.experiments_root."
+            advice = f"Ranks on several machines need a folder that all of them share: {'.'.join(settings.root_key)}."
             raise InputError(Problem(f"rank {ranks.rank} does not see {path}", advice=advice))
     if not paths:
         return None, None, None
     directory = RunDirectory(paths[0])
-    checkpoints = checkpoints_of(directory, options, ranks)
+    checkpoints = checkpoints_of(directory, settings, ranks)
     checkpoints.latest()  # which one is the best
     return directory, checkpoints, paths[1] if len(paths) > 1 else None
 
 
-def checkpoints_of(directory: RunDirectory, options: RunOptions, ranks: Communicator) -> Checkpoints:
+def checkpoints_of(directory: RunDirectory, settings: RunSettings, ranks: Communicator) -> Checkpoints:
     """Return the checkpoints of a run; ranks other than the first look at them only."""
-    return Checkpoints(directory.checkpoints, options.logger.keep_checkpoints if ranks.is_first else 0)
+    return Checkpoints(directory.checkpoints, settings.keeps if ranks.is_first else 0)

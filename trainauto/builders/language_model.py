@@ -1,5 +1,6 @@
 """Runs of language models: what they consist of, from options."""
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -11,8 +12,9 @@ from trainauto.builders.language_networks import build_language_model, build_net
 from trainauto.builders.task_parts import TaskParts
 from trainauto.builders.texts import Loaded, build_texts, kept_model, vocabulary_facts
 from trainauto.core.plan import TOKENS, Axis, Plan
-from trainauto.core.run_events import LengthUnit
+from trainauto.core.run_events import DETAIL, LengthUnit
 from trainauto.core.sharding import SampleSharding
+from trainauto.core.words import counted
 from trainauto.data import DynamicDataset
 from trainauto.data.batcher import Batcher
 from trainauto.data.sampler import ShuffledStream
@@ -33,6 +35,8 @@ from trainauto.tasks.text.training.text_validation import (
     unigram_loss,
 )
 from trainauto.tasks.text.training.tokenizers import save_tokenizer
+
+logger = logging.getLogger(__name__)
 
 
 class LanguageModelParts(TaskParts):
@@ -66,7 +70,9 @@ class LanguageModelParts(TaskParts):
         self._texts = build_texts(loaded, earlier)
         self._train_set = self.train_set = self._texts.train_set
         check_samples(self.train_set)
-        self.network = build_network(loaded, self._texts.vocabulary, precision, weights=pretrained)
+        self.network = build_network(
+            loaded, self._texts.vocabulary, precision, weights=pretrained or bool(_adapted(options))
+        )
         with locate_errors(loaded, ("train" if options.train.packed else "model",)):
             if options.model.kind == "causal":
                 check_rows(self.network, self._train_set.workload.layout)
@@ -99,6 +105,7 @@ class LanguageModelParts(TaskParts):
         del pretrained, parallel
         layout = self._train_set.workload.layout
         self._model = build_language_model(self._loaded, self.network, layout, self._texts.vocabulary, precision)
+        self._model.frozen_from = _adapted(self._loaded.options)
         return self._model
 
     def draws(self) -> tuple[ShuffledStream, Batcher]:
@@ -145,6 +152,11 @@ class LanguageModelParts(TaskParts):
         configuration: Any = self.network.config
         configuration.save_pretrained(str(folder))
 
+    def at_epoch_end(self, directory: RunDirectory, epoch: int) -> None:
+        """Note that a pass over the texts is whole."""
+        del directory
+        logger.log(DETAIL, "epoch %d has ended: all %s", epoch, counted(len(self.train_set), "text"))
+
     def finish(self, directory: RunDirectory) -> Sequence[tuple[str, str]]:
         """Write the model for transformers; return what validation came to, beside a unigram model."""
         lasts = [(validation.name, validation.last) for validation in self._validations]
@@ -154,6 +166,12 @@ class LanguageModelParts(TaskParts):
             self._model.save_for_transformers(folder)
             facts.append(("model", f"{folder} (from_pretrained of transformers)"))
         return facts
+
+
+def _adapted(options: TextOptions) -> str:
+    """Return which trained model adapters stand in, whose weights a resume loads again; empty without adapters."""
+    model = options.model
+    return f"model.pretrained {model.pretrained}" if model.lora is not None and model.pretrained else ""
 
 
 def _words_of(options: TextOptions, network: nn.Module) -> str:

@@ -16,7 +16,7 @@ from trainauto.engine.random_state import seed_everything
 from trainauto.memory.monitor.meter import MemoryMeter
 from trainauto.optim.precision import Precision
 from trainauto.options.load import LoadedOptions
-from trainauto.options.run_options import RunOptions
+from trainauto.options.run_options import RunOptions, RunSettings
 
 BuildTask = Callable[[Precision, int], TaskParts]
 
@@ -27,6 +27,7 @@ class RunParts:
 
     Attributes:
         loaded: the option file.
+        settings: how the run is kept and told of.
         ranks: who trains it together.
         precision: number format, and the device.
         task: network, samples and validation.
@@ -40,6 +41,7 @@ class RunParts:
     """
 
     loaded: LoadedOptions[RunOptions]
+    settings: RunSettings
     ranks: Communicator
     precision: Precision
     task: TaskParts
@@ -52,11 +54,14 @@ class RunParts:
     sharding: SampleSharding
 
 
-def build_parts(loaded: LoadedOptions[RunOptions], build_task: BuildTask, ranks: Communicator) -> RunParts:
+def build_parts(
+    loaded: LoadedOptions[RunOptions], settings: RunSettings, build_task: BuildTask, ranks: Communicator
+) -> RunParts:
     """Build what needs no directory; everything that can be wrong with options and data is found here.
 
     Args:
         loaded: the option file.
+        settings: how the run is kept and told of.
         build_task: builds what is specific to its task, from the precision and the number of ranks.
         ranks: who trains it together.
     """
@@ -76,6 +81,7 @@ def build_parts(loaded: LoadedOptions[RunOptions], build_task: BuildTask, ranks:
     limit_bytes, sharding = limit_and_sharding(loaded, ranks, budget_bytes or meter.limit_bytes)
     return RunParts(
         loaded=loaded,
+        settings=settings,
         ranks=ranks,
         precision=precision,
         task=task,

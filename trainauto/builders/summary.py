@@ -1,21 +1,17 @@
 """What a run says of itself before its first step."""
 
 import os
-from pathlib import Path
 
 import torch
 
 from trainauto.builders.memory import preset_for, with_memory
 from trainauto.builders.run_parts import RunParts
-from trainauto.builders.task_parts import TaskParts
 from trainauto.builders.trackers import tracker_words
 from trainauto.core.plan import Plan
 from trainauto.core.run_events import RunSummary
 from trainauto.core.units import GIB
 from trainauto.core.words import counted
-from trainauto.distributed.communicator import Communicator
 from trainauto.models.base_model import BaseModel
-from trainauto.options.run_options import RunOptions
 from trainauto.storage.run_directory import RunDirectory
 
 
@@ -39,25 +35,24 @@ def run_summary(parts: RunParts, directory: RunDirectory, model: BaseModel, plan
         train_set=task.train_set.name,
         smallest_px=task.smallest_px,
         precision=str(parts.precision),
-        facts=_facts(options, task, directory, parts.ranks),
+        facts=_facts(parts, directory),
     )
     preset = preset_for(device, parts.budget_bytes)
     return with_memory(summary, parts.limit_bytes, parts.automations, parts.facts.axes, preset)
 
 
-def _facts(
-    options: RunOptions, task: TaskParts, directory: RunDirectory, ranks: Communicator
-) -> tuple[tuple[str, str], ...]:
+def _facts(parts: RunParts, directory: RunDirectory) -> tuple[tuple[str, str], ...]:
     """Return the further lines of the start."""
+    options, settings, ranks = parts.loaded.options, parts.settings, parts.ranks
     threads, (workers, lookahead) = torch.get_num_threads(), options.loading
     processes = counted(threads, "thread"), counted(workers, "worker"), f"{counted(lookahead, 'batch')} ahead"
     together = f"{ranks.world_size}, batches by {options.among_ranks.batches}"
     return (
         *((("ranks", together),) if ranks.world_size > 1 else ()),
-        *task.facts(),
+        *parts.task.facts(),
         ("seed", f"{options.manual_seed}, torch {torch.__version__}, {', '.join(processes)}"),
-        ("curves", str(directory.tensorboard) if options.logger.use_tb_logger else ""),
-        ("trackers", tracker_words(options.logger, Path(options.path.experiments_root))),
+        ("curves", str(directory.tensorboard) if settings.has_curves else ""),
+        ("trackers", tracker_words(settings.trackers, settings.root)),
     )
 
 

@@ -15,6 +15,8 @@ from trainauto.core.sharding import SINGLE_PROCESS, SampleSharding
 from trainauto.data import DatasetScan, DynamicDataLoader, DynamicDataset
 from trainauto.data.batcher import FIXED_COUNT, Batcher
 from trainauto.data.sampler import ShuffledStream
+from trainauto.engine.checkpointing_fallback import CheckpointingFallback
+from trainauto.engine.training import LastResort
 from trainauto.engine.validation_set import ValidationSet
 from trainauto.models.base_model import BaseModel
 from trainauto.models.parallel import Parallel
@@ -130,6 +132,14 @@ class TaskParts(ABC):
         """Return what the process that traces cannot know by the option file alone, as plain values."""
         return {}
 
+    def last_resort(self, *, checkpointing_may_help: bool) -> LastResort:
+        """Return what is left where not even the smallest plan fits.
+
+        Args:
+            checkpointing_may_help: ``False`` where traces say that gradient checkpointing leaves too little.
+        """
+        return CheckpointingFallback(allowed=self.options.memory.may_checkpoint, may_help=checkpointing_may_help)
+
     def measured(self) -> tuple[str, ...]:
         """Return what validations will measure, such as ``val/psnr``, in their order."""
         sets = self.datasets[1:] if self.validates_every else ()
@@ -138,6 +148,13 @@ class TaskParts(ABC):
     def facts(self) -> Sequence[tuple[str, str]]:
         """Return lines of the start that only runs of this task have."""
         return ()
+
+    def at_epoch_end(self, directory: RunDirectory, epoch: int) -> None:
+        """Do what is done once that many passes over the training samples are whole; the first rank does it.
+
+        A resume asks again for the last one where a kill came before a checkpoint knew of it.
+        """
+        del directory, epoch
 
     def finish(self, directory: RunDirectory) -> Sequence[tuple[str, str]]:
         """Do what is done when a run has ended, with whatever length, but without an error; return lines of its end."""

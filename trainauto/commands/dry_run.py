@@ -38,7 +38,7 @@ class DryRun:
         start = time.perf_counter()
         with ExitStack() as stack:
             self._heard = stack.enter_context(_Warnings())
-            self._run = stack.enter_context(build_run(_elsewhere(loaded, folder)))
+            self._run = stack.enter_context(build_run(loaded, root=folder))
             self._stack = stack.pop_all()  # taken down by `train`; where building fails, here
         self._seconds = time.perf_counter() - start
 
@@ -118,12 +118,6 @@ class DryRun:
             "is_enforced": run.meter.is_enforced,
             "warnings": self._heard.take(),
         }
-
-
-def _elsewhere(loaded: LoadedOptions[RunOptions], folder: Path) -> LoadedOptions[RunOptions]:
-    """Return the options with their run directory in ``folder``."""
-    path = loaded.options.path.model_copy(update={"experiments_root": str(folder)})
-    return replace(loaded, options=loaded.options.model_copy(update={"path": path}))
 
 
 def _largest(run: Run) -> Plan | None:

@@ -79,7 +79,7 @@ def _program() -> list[str]:
 
 def _ways_out(options: RunOptions) -> tuple[tuple[str, str], ...]:
     """Say how to stop the run, and how to resume it."""
-    every = counted(options.logger.save_checkpoint_freq, "step")
+    every = counted(options.settings.saves_every, "step")
     return (
         ("to stop", "Ctrl-C finishes the step and saves; a second one stops at once"),
         ("to resume", f"the same command with --auto_resume (a checkpoint every {every})"),

@@ -115,9 +115,10 @@ def check_experiments_root(loaded: LoadedOptions[RunOptions]) -> None:
     Raises:
         InputError: they cannot.
     """
-    reason = nearest_folder(Path(loaded.options.path.experiments_root))[1]
+    settings = loaded.options.settings
+    reason = nearest_folder(settings.root)[1]
     if reason:
-        with locate_errors(loaded, ("path", "experiments_root")):
+        with locate_errors(loaded, settings.root_key):
             raise InputError(Problem(f"the run directory cannot be made: {reason}", advice="Name another folder."))
 
 

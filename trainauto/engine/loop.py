@@ -51,6 +51,7 @@ def train_until_done(run: Run) -> None:
     batches = iter(run.loader)
     if run.missed:
         validate(run, run.missed)
+    run.epochs.handle(run.progress)  # a kill may have come before it
     while not (run.finished or run.is_stopping):
         run.lock.check()
         start = time.perf_counter()
@@ -64,6 +65,8 @@ def train_until_done(run: Run) -> None:
         run.reporter.step(record, run.journal.take(), run.progress)
         if run.controls.to_undo is None:
             validate_if_due(run)
+        if run.controls.to_undo is None:
+            run.epochs.handle(run.progress)
         if run.controls.to_undo is not None:
             carry_out(run)
             batches = iter(run.loader)

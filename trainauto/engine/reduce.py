@@ -141,8 +141,8 @@ def check_same_weights(ranks: Communicator, model: BaseModel) -> None:
 
 def _digest(model: BaseModel) -> str:
     digest = hashlib.sha256()
-    for network in model.networks.values():
-        for tensor in network.state_dict().values():
+    for name in model.networks:
+        for tensor in model.kept_state(name).values():
             digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
     return digest.hexdigest()
 

@@ -14,6 +14,7 @@ from trainauto.core.records import Progress
 from trainauto.core.run_events import ReporterLike, RunSummary
 from trainauto.engine.best import Best
 from trainauto.engine.checkpoint import Checkpoints
+from trainauto.engine.epochs import Epochs
 from trainauto.engine.oom_notes import clear_oom_note
 from trainauto.engine.random_state import packed_state, random_state, seed_rank, set_random_state, unpacked_state
 from trainauto.engine.reduce import check_same_weights
@@ -57,6 +58,7 @@ class Run(Training):
         missed: sets whose validation after the last step was not made; it is made up before the next one.
         lock: the first rank's right to write into the run's folder.
         length_key: option that says how long it is; that of its unit where nobody says.
+        epochs: passes over the training samples, and what is done at the end of each.
         closing: says what the end of a run says besides; called once, where no error has ended it.
         resume_command: the command that resumes it, said where it stops before its end; empty where nobody knows.
     """
@@ -67,6 +69,7 @@ class Run(Training):
     reporter: ReporterLike
     frequencies: Frequencies
     first_plan: Plan
+    epochs: Epochs
     last_checkpoint: Path | None = None
     lock: RunLock = field(default_factory=RunLock)
     missed: Sequence[ValidationSet] = ()
@@ -168,6 +171,7 @@ class Run(Training):
         self.model.load_state_dict(state["model"])
         self.load_decided_parts(state)
         self.progress = Progress.from_dict(state["progress"])
+        self.epochs.load_state_dict(state.get("epochs"), self.progress)
         self.last_checkpoint = checkpoint
         self._note_saved()
         self._take_changed_plan(Plan.from_dict(state["first_plan"]))
@@ -177,6 +181,10 @@ class Run(Training):
             set_random_state(known[self.ranks.rank])
         else:
             seed_rank(self.progress.samples, self.ranks.rank)
+
+    def decided_parts(self) -> dict[str, Any]:
+        """Return what changes between steps, for a checkpoint."""
+        return {**super().decided_parts(), "epochs": self.epochs.state_dict()}
 
     def _take_changed_plan(self, before: Plan) -> None:
         """Where the option file's first plan has changed, take what has changed of it; the rest is the run's own."""

@@ -65,7 +65,7 @@ class BenchmarkSteps:
         network = build_network(loaded, pretrained=False)
         self._workload = crops_of(loaded.options, channels_of(network))
         self._model = build_model(loaded, network, precision, pretrained=False)
-        self._settings = StepSettings(max_norm=loaded.options.train.grad_clip)
+        self._settings = StepSettings(max_norm=loaded.options.settings.max_norm)
         make_optimizer_state(self._model.optimizers.values())
         self._snapshot = StepSnapshot.of(self._model)
         if failure := self._optimize(self._batch(smallest)):

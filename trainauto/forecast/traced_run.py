@@ -94,7 +94,7 @@ class FakeRun(FakeTraining):
             channels = channels_of(network)
             return build_model(loaded, network, precision, pretrained=False, parallel=bucketed if overlaps else None)
 
-        clips = options.train.grad_clip is not None
+        clips = options.settings.max_norm is not None
         return cls(
             build,
             lambda plan: empty_batch(plan, crops_of(options, channels)),

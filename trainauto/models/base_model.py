@@ -1,5 +1,6 @@
 """The contract between a model and the engine: a model says what to minimise, the engine says how."""
 
+import hashlib
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -7,7 +8,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from trainauto.core.batch import Batch
@@ -30,6 +31,9 @@ from trainauto.optim.ema import Ema
 
 logger = logging.getLogger(__name__)
 
+NUMBERS_COMPARED = 1024
+"""Of each frozen weight, by which a resume tells other ones: all of a large model would take a minute to read."""
+
 
 class ModelValidator(Protocol):
     """What a model is validated by."""
@@ -49,6 +53,8 @@ class BaseModel(ABC):
         less_memory: what to do where nothing fits, in words.
         checkpointing_advice: how gradient checkpointing is switched on, as the beginning of a sentence.
         finite_numbers: what to do where a loss or a gradient is not finite.
+        frozen_from: what weights that are not trained are loaded from again at a resume; empty where checkpoints hold
+            them.
     """
 
     less_memory = "Take a smaller network, use_amp, or more memory (memory: budget:). The last checkpoint stands."
@@ -56,6 +62,8 @@ class BaseModel(ABC):
     finite_numbers = (
         "Try a lower rate, train.grad_clip, or float32 (use_amp: false); look at the files if they are unusual."
     )
+
+    frozen_from: str = ""
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
@@ -164,17 +172,29 @@ class BaseModel(ABC):
         """Run one validation set, together with the other processes of a group; ``None`` if it was stopped."""
         return validator.run_model(self, step, group)
 
+    def left_out_of_checkpoints(self, name: str) -> set[str]:
+        """Return which weights of a network checkpoints do not hold: where ``frozen_from`` has them, those frozen."""
+        if not self.frozen_from:
+            return set()
+        weights = self.networks[name].named_parameters(remove_duplicate=False)
+        return {weight for weight, parameter in weights if not parameter.requires_grad}
+
+    def kept_state(self, name: str) -> dict[str, Tensor]:
+        """Return what checkpoints hold of a network: weights and buffers, as they stand."""
+        left_out = self.left_out_of_checkpoints(name)
+        return {key: tensor for key, tensor in self.networks[name].state_dict().items() if key not in left_out}
+
     def save(self, folder: Path) -> None:
-        """Write the weights of every network and average as safetensors, e.g. ``net_g.safetensors``.
+        """Write what is kept of every network and average as safetensors, e.g. ``net_g.safetensors``.
 
         Where they are spread over the ranks, every rank must ask; the first writes them whole, and each its own part.
         """
         if self.is_sharded:
             save_shards(*self._parts(), folder)
         for name, network in self.networks.items():
-            save_weights(network, folder / f"{name}.safetensors")
+            save_weights(network, folder / f"{name}.safetensors", self.left_out_of_checkpoints(name))
         for name, average in self.averages.items():
-            save_weights(average.network, folder / f"{name}_ema.safetensors")
+            save_weights(average.network, folder / f"{name}_ema.safetensors", self.left_out_of_checkpoints(name))
 
     def load(self, folder: Path) -> None:
         """Read back what :meth:`save` wrote. A checkpoint without averages starts them from the weights.
@@ -190,10 +210,11 @@ class BaseModel(ABC):
             advice = "continue without it, or begin with its weights (path: pretrain_network_g)"
             raise CheckpointError(f"{folder} was written without fully_shard: {advice}")
         for name, network in self.networks.items():
-            load_weights(network, folder / f"{name}.safetensors")
+            load_weights(network, folder / f"{name}.safetensors", self.left_out_of_checkpoints(name))
         for name, average in self.averages.items():
             file = folder / f"{name}_ema.safetensors"
-            load_weights(average.network, file if file.exists() else folder / f"{name}.safetensors")
+            file = file if file.exists() else folder / f"{name}.safetensors"
+            load_weights(average.network, file, self.left_out_of_checkpoints(name))
 
     def _parts(self) -> tuple[Networks, Optimizers]:
         """Return what is saved in parts where weights are spread over the ranks."""
@@ -213,14 +234,20 @@ class BaseModel(ABC):
             "optimizers": {name: optimizer.state_dict() for name, optimizer in optimizers.items()},
             "optimizer_kinds": {name: _kind(optimizer) for name, optimizer in self.optimizers.items()},
             "scalers": scalers,
+            "frozen": {name: self._frozen_digest(name) for name in self.networks} if self.frozen_from else {},
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take back :meth:`state_dict`. What the option file sets (rates, betas, decay) stays as it sets it.
 
         Raises:
-            NetworkMismatchError: an optimizer stepped other weights.
+            NetworkMismatchError: an optimizer stepped other weights, or those that are not trained are others now.
         """
+        for name, digest in state.get("frozen", {}).items():
+            if self.frozen_from and digest != self._frozen_digest(name):
+                raise NetworkMismatchError(
+                    f"{self.frozen_from} holds other weights than those that the checkpoint was trained beside"
+                )
         for name, optimizer in self.optimizers.items():
             if name not in state["optimizers"]:
                 continue  # it was spread over ranks, and came with the weights
@@ -242,6 +269,15 @@ class BaseModel(ABC):
         for objective in self.objectives():
             if objective.scaler is not None and objective.name in state["scalers"]:
                 objective.scaler.load_state_dict(state["scalers"][objective.name])
+
+    def _frozen_digest(self, name: str) -> str:
+        """Return what tells the frozen weights of a network from others: some numbers of each tensor, and its shape."""
+        digest, state = hashlib.sha256(), self.networks[name].state_dict()
+        for weight in sorted(self.left_out_of_checkpoints(name)):
+            flat = state[weight].detach().reshape(-1)
+            some = flat[:: max(1, len(flat) // NUMBERS_COMPARED)].float().cpu()
+            digest.update(f"{weight} {tuple(state[weight].shape)}".encode() + some.numpy().tobytes())
+        return digest.hexdigest()
 
 
 def _kind(optimizer: Optimizer) -> str:

@@ -1,7 +1,7 @@
 """Weights of a network: written as safetensors, read back exactly, compared with others, loaded as far as they fit."""
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from safetensors import SafetensorError
@@ -17,12 +17,18 @@ MOST_NAMES = 12
 """Names of weights that are listed one by one; of more, those of a part are counted together."""
 
 
-def save_weights(network: nn.Module, file: Path) -> None:
+def save_weights(network: nn.Module, file: Path, without: Collection[str] = ()) -> None:
     """Write a network's state as safetensors, in the default memory format, shared tensors written out.
 
     Of a network that is spread over ranks, every rank must ask, and the first writes.
+
+    Args:
+        network: its state is written.
+        file: is replaced.
+        without: names of weights that are left out.
     """
-    state = whole_weights(network) if is_sharded(network) else network.state_dict()
+    whole = whole_weights(network) if is_sharded(network) else network.state_dict()
+    state = {name: tensor for name, tensor in whole.items() if name not in without}
     if not state:
         return  # another rank has it
     file.touch()
@@ -31,8 +37,13 @@ def save_weights(network: nn.Module, file: Path) -> None:
     file.chmod(mode)
 
 
-def load_weights(network: nn.Module, file: Path) -> None:
+def load_weights(network: nn.Module, file: Path, without: Collection[str] = ()) -> None:
     """Read what :func:`save_weights` wrote, exactly.
+
+    Args:
+        network: gets the weights.
+        file: that holds them.
+        without: names of weights that the file may lack.
 
     Raises:
         CheckpointError: the file is damaged.
@@ -45,10 +56,12 @@ def load_weights(network: nn.Module, file: Path) -> None:
         raise NetworkMismatchError(f"the checkpoint {file.parent} holds no {file.name}") from None
     except (OSError, SafetensorError) as error:
         raise CheckpointError(f"cannot load {file}: {error}") from error
-    if differences := WeightDifferences.between(network, state).text():
+    found = WeightDifferences.between(network, state)
+    found = replace(found, missing=[name for name in found.missing if name not in without])
+    if differences := found.text():
         raise NetworkMismatchError(f"the checkpoint {file.parent} is of another network: {file.stem} has {differences}")
     check_values(file, state, network.state_dict())
-    network.load_state_dict(state)
+    network.load_state_dict(state, strict=False)
 
 
 @dataclass(frozen=True)

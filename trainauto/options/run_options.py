@@ -1,5 +1,7 @@
 """What option files share: keys at the top of all of them, and of those whose runs lie below ``experiments/``."""
 
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
@@ -144,6 +146,33 @@ class FileOptions(Section):
         return 0, 0
 
 
+@dataclass(frozen=True)
+class RunSettings:
+    """How a run of the engine is kept, told of and clipped, whatever the option file of its task calls that.
+
+    Attributes:
+        root: folder of runs.
+        root_key: option that names it.
+        name: of the experiment.
+        prints_every: steps between lines on the console, and points of trackers.
+        saves_every: steps between checkpoints.
+        keeps: newest checkpoints to keep.
+        has_curves: TensorBoard curves are written.
+        trackers: which experiment trackers are told.
+        max_norm: gradient norm to clip at; ``None`` does not clip.
+    """
+
+    root: Path
+    root_key: tuple[str, ...]
+    name: str
+    prints_every: int
+    saves_every: int
+    keeps: int
+    has_curves: bool
+    trackers: TrackerOptions
+    max_norm: float | None
+
+
 class RunOptions(FileOptions):
     """One training run below ``experiments/``; each task has its own keys beside these."""
 
@@ -152,14 +181,30 @@ class RunOptions(FileOptions):
     logger: RunLogger = option(RunLogger(), "Console, checkpoints, curves.")
 
     @property
+    def settings(self) -> RunSettings:
+        """How its run is kept and told of; options under other names answer for themselves."""
+        logger = self.logger
+        return RunSettings(
+            root=Path(self.path.experiments_root),
+            root_key=("path", "experiments_root"),
+            name=self.name,
+            prints_every=logger.print_freq,
+            saves_every=logger.save_checkpoint_freq,
+            keeps=logger.keep_checkpoints,
+            has_curves=logger.use_tb_logger,
+            trackers=logger,
+            max_norm=self.train.grad_clip,
+        )
+
+    @property
     def folder_of_runs(self) -> str:
         """Folder that holds its runs."""
-        return self.path.experiments_root
+        return str(self.settings.root)
 
     @property
     def kept_checkpoints(self) -> int:
         """Most checkpoints on disk at a time: the newest, the best and the one being written."""
-        return self.logger.keep_checkpoints + 2
+        return self.settings.keeps + 2
 
     @property
     def is_traced(self) -> bool:

@@ -127,7 +127,7 @@ def write_run_metadata(
         loaded,
         origin,
         step,
-        curves=directory.tensorboard if loaded.options.logger.use_tb_logger else None,
+        curves=directory.tensorboard if loaded.options.settings.has_curves else None,
     )
 
 

@@ -50,7 +50,7 @@ class LanguageModels(EngineTask[TextOptions]):
         del world_size
         precision = choose_precision(loaded)
         made = fake_language_model(loaded, precision, known)
-        clips = loaded.options.train.grad_clip is not None
+        clips = loaded.options.settings.max_norm is not None
         return fake_training(*made, precision, clips=clips, like_cuda=like_cuda)
 
     def first_plan(self, loaded: Loaded) -> "Plan":
