@@ -10,8 +10,11 @@ BASE is checked out beside this commit; each side runs the same commands with it
 - ranks: two processes, gradients summed over gloo.
 - resume: stopped half way, resumed by the same side.
 - taken over: BASE's half is resumed, replayed and reported by this commit: run directories stay readable.
+- tiny_gpt, tiny_t5, digits: the option files of texts and of several tasks, without a controller or a memory budget.
+- tiny_base: fine-tuning of a model and pictures that each side makes first; tiny_lora: adapters for what that trained.
 
-Losses of every step are compared as they stand in training_log.jsonl, weights by sha256 of the last checkpoint's files.
+Losses of every step are compared as they stand in training_log.jsonl, weights by sha256 of the last checkpoint's files,
+and of the model that a run leaves beside its checkpoints.
 Exit code 1 where anything differs. Digests are not kept: they depend on the processor.
 """
 
@@ -19,6 +22,7 @@ import argparse
 import hashlib
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -37,6 +41,19 @@ GAN = (
     f"training_automations:PlanSchedule:changes={json.dumps(CHANGES)}",
 )
 """The GAN option file from weights of its own, with plans that change at fixed steps; small, for it runs often."""
+STEPS = ("train:total_epochs=null", "train:total_iter={steps}", "logger:use_tb_logger=false")
+FIXED_PLAN = ("memory:cpu_budget=null", "training_automations:enabled=false")
+"""Nothing that is measured decides how a step runs."""
+SHORTENED = {
+    "train": STEPS[1:],
+    "text": (*STEPS, *FIXED_PLAN),
+    "multitask": (*STEPS, *FIXED_PLAN),
+    "finetune": ("training:max_steps={steps}", "training:output_dir=experiments/{name}", *FIXED_PLAN),
+}
+"""What says the length of a run, by the folder of option files."""
+RECORDS = ("training_log.jsonl", "memory/current/training_log.jsonl")
+WEIGHTS = ("checkpoints/step_*", "checkpoints/epoch_*", "checkpoint-*", "model")
+"""Where runs have their records, and folders of weights, whose last ones count."""
 
 
 @dataclass(frozen=True)
@@ -77,12 +94,16 @@ class Side:
         return done.stdout
 
     def train(self, file: str, name: str, steps: int, *more: str, world_size: int = 1) -> Path:
-        """Train an option file for so many steps, one thread a rank; return the folder of the run."""
-        overrides = [f"name={name}", f"train:total_iter={steps}", "num_threads=1", "logger:use_tb_logger=false"]
+        """Train an option file, named below options/, for so many steps; return the folder of the run.
+
+        Each rank has one thread.
+        """
+        length = SHORTENED[file.split("/")[0]]
+        overrides = [f"name={name}", "num_threads=1", *(word.format(steps=steps, name=name) for word in length)]
         launcher = ["--launcher", "pytorch"] if world_size > 1 else []
         flags = [word for word in more if word.startswith("--")]
         overrides += [word for word in more if not word.startswith("--")]
-        options = str(self.code / "options" / "train" / file)
+        options = str(self.code / "options" / file)
         self.run("train.py", "-opt", options, *launcher, *flags, "--force_yml", *overrides, world_size=world_size)
         return self.latest(name)
 
@@ -93,9 +114,14 @@ class Side:
 
 def steps_of(run: Path) -> list[dict[str, object]]:
     """Return plan, samples, losses and gradient norms of every step that a run logged."""
-    lines = (json.loads(line) for line in (run / "training_log.jsonl").read_text().splitlines())
+    log = next(run / name for name in RECORDS if (run / name).is_file())
+    lines = (json.loads(line) for line in log.read_text().splitlines())
     keys = ("step", "plan", "first_sample", "samples", "losses", "grad_norm", "lr")
-    return [{key: line[key] for key in keys} for line in lines if "step_s" in line]
+    return [
+        {**{key: line[key] for key in keys}, "task_losses": line.get("task_losses")}
+        for line in lines
+        if "step_s" in line
+    ]
 
 
 def plans_of(run: Path) -> list[object]:
@@ -104,9 +130,14 @@ def plans_of(run: Path) -> list[object]:
 
 
 def weights_sha256(run: Path) -> dict[str, str]:
-    """Return a digest of every file of weights in the last checkpoint."""
-    last = sorted((run / "checkpoints").glob("step_*"))[-1]
-    return {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in sorted(last.glob("*.safetensors"))}
+    """Return a digest of every file of weights in the last checkpoint of each kind."""
+    kinds = (sorted(run.glob(pattern), key=_number) for pattern in WEIGHTS)
+    files = (file for folders in kinds if folders for file in sorted(folders[-1].glob("*.safetensors")))
+    return {str(file.relative_to(run)): hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
+
+
+def _number(checkpoint: Path) -> int:
+    return int(re.sub(r"\D", "", checkpoint.name) or 0)
 
 
 def differences(base: Path, ours: Path) -> list[str]:
@@ -124,7 +155,7 @@ def differences(base: Path, ours: Path) -> list[str]:
 
 def quick_start(base: Side, ours: Side, steps: int) -> list[str]:
     """Compare the quick start, with the controller; by a replay where the plans came out differently."""
-    before, now = (side.train("quickstart.yml", "quickstart", steps) for side in (base, ours))
+    before, now = (side.train("train/quickstart.yml", "quickstart", steps) for side in (base, ours))
     if plans_of(before) == plans_of(now):
         return differences(before, now)
     print("  other plans were measured: replayed instead")
@@ -133,12 +164,13 @@ def quick_start(base: Side, ours: Side, steps: int) -> list[str]:
 
 def gan(base: Side, ours: Side, steps: int) -> list[str]:
     """Compare a generator against a discriminator, whose plan changes."""
-    return differences(*(side.train("gan_small.yml", "gan", steps, *GAN) for side in (base, ours)))
+    return differences(*(side.train("train/gan_small.yml", "gan", steps, *GAN) for side in (base, ours)))
 
 
 def ranks(base: Side, ours: Side, steps: int) -> list[str]:
     """Compare two processes that train one run together."""
-    return differences(*(side.train("gan_small.yml", "ranks", steps, *GAN, world_size=2) for side in (base, ours)))
+    file = "train/gan_small.yml"
+    return differences(*(side.train(file, "ranks", steps, *GAN, world_size=2) for side in (base, ours)))
 
 
 def resume(base: Side, ours: Side, steps: int) -> list[str]:
@@ -153,6 +185,30 @@ def taken_over(base: Side, ours: Side, steps: int) -> list[str]:
     return [*differences(before, now), *replayed(ours, before)]
 
 
+def file_of(file: str) -> "Case":
+    """Return a case that compares what an option file trains, named below options/."""
+    return lambda base, ours, steps: differences(*(side.train(file, Path(file).stem, steps) for side in (base, ours)))
+
+
+def tiny_base(base: Side, ours: Side, steps: int) -> list[str]:
+    """Compare the fine-tuning of a model with random weights, which each side makes, with what it learns."""
+    return differences(*(_finetuned_base(side, steps) for side in (base, ours)))
+
+
+def tiny_lora(base: Side, ours: Side, steps: int) -> list[str]:
+    """Compare adapters for what the same side has trained before."""
+    runs = []
+    for side in (base, ours):
+        model = sorted((_finetuned_base(side, steps) / "checkpoints").glob("epoch_*"), key=_number)[-1]
+        runs.append(side.train("finetune/tiny_lora.yml", "tiny_lora", steps, f"model:name={model}"))
+    return differences(*runs)
+
+
+def _finetuned_base(side: Side, steps: int) -> Path:
+    side.run("scripts/tiny_vlm.py", "tiny_vlm", f"--pictures={PICTURES}")
+    return side.train("finetune/tiny_base.yml", "tiny_base", steps)
+
+
 def replayed(side: Side, run: Path) -> list[str]:
     """Have a side replay a run; return what differs."""
     side.run("trainauto", "replay", str(run))
@@ -161,20 +217,28 @@ def replayed(side: Side, run: Path) -> list[str]:
 
 def _in_two_parts(first: Side, second: Side, name: str, steps: int) -> Path:
     """Train half of a run on one side, and the rest on another."""
-    run = first.train("gan_small.yml", name, steps // 2, *GAN)
+    run = first.train("train/gan_small.yml", name, steps // 2, *GAN)
     if second != first:
         shutil.copytree(run.parent, second.folder / "experiments" / name, symlinks=True)
-    return second.train("gan_small.yml", name, steps, *GAN, "--auto_resume")
+    return second.train("train/gan_small.yml", name, steps, *GAN, "--auto_resume")
 
 
-CASES: dict[str, Callable[[Side, Side, int], list[str]]] = {
+Case = Callable[[Side, Side, int], list[str]]
+CASES: dict[str, Case] = {
     "quick start": quick_start,
     "gan": gan,
     "ranks": ranks,
     "resume": resume,
     "taken over": taken_over,
+    "tiny_gpt": file_of("text/tiny_gpt.yml"),
+    "tiny_t5": file_of("text/tiny_t5.yml"),
+    "digits": file_of("multitask/digits.yml"),
+    "tiny_base": tiny_base,
+    "tiny_lora": tiny_lora,
 }
 QUICK_START_STEPS = 220
+PICTURES = 320
+"""To fine-tune on: an epoch is ten steps."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

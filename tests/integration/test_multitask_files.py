@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterator
 from contextlib import chdir
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -49,6 +50,7 @@ def test_a_run_and_its_resume(here: Path) -> None:
     for name in ("batch_metrics.json", "epoch_metrics.json", "training_report.json", "task_comparison.png"):
         assert (metrics / name).is_file(), name
     assert list(metrics.glob("training_curves*.png"))
+    assert not list(run.rglob("events.out.tfevents.*"))  # use_tb_logger: false
     batches = json.loads((metrics / "batch_metrics.json").read_text())
     assert sum(batch["batch_size"] for batch in batches) == 2 * 120
     accuracies = json.loads((run / "accuracy.json").read_text())
@@ -90,6 +92,7 @@ def test_a_run_and_its_resume(here: Path) -> None:
 
 def test_without_accumulation_steps_are_one_pass(here: Path) -> None:
     changes = {"train": {"use_gradient_accumulation": False, "total_epochs": None, "total_samples": 40}}
+    changes["logger"] = {"use_tb_logger": True}
     options = write_options(here / "run.yml", multitask_options(**changes))
     done = train(options)
     assert done.returncode == 0, done.stderr
@@ -97,6 +100,22 @@ def test_without_accumulation_steps_are_one_pass(here: Path) -> None:
     metrics = run_directory(options) / "training_metrics"
     batches = json.loads((metrics / "batch_metrics.json").read_text())
     assert sum(batch["batch_size"] for batch in batches) == 40
+    check_curves(run_directory(options), batches)
+
+
+def check_curves(run: Path, batches: list[dict[str, Any]]) -> None:
+    """One event file holds what is written of every run, and what the monitor notes of tasks beside it."""
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    (file,) = run.rglob("events.out.tfevents.*")
+    assert file.is_relative_to(run / "memory" / "tb")
+    events = EventAccumulator(str(file)).Reload()
+    tags = set(events.Tags()["scalars"])
+    assert {"loss/total", "grad_norm/train", "speed/samples_per_s", "batch/samples", "epoch/avg_loss"} <= tags
+    assert not {"loss/all_tasks", "gradient_norm", "learning_rate"} & tags
+    points = {point.step: point.value for point in events.Scalars("loss_by_task/T1")}
+    losses = {batch["batch_idx"] + 1: batch["per_task_loss"].get("T1") for batch in batches}
+    assert points == {step: pytest.approx(loss, rel=1e-5) for step, loss in losses.items() if loss is not None}
 
 
 def test_a_rate_is_for_the_samples_that_steps_begin_with(here: Path) -> None:

@@ -134,10 +134,10 @@ class MultitaskRun(TrainerRun):
             NothingFitsError: memory runs out, and there is no smaller plan.
         """
         start = time.monotonic()
-        monitor = DynamicBatchingMonitor(directory.path, tensorboard=self._loaded.options.logger.use_tb_logger)
+        monitor = DynamicBatchingMonitor(directory.path, tensorboard=self.has_curves)
         try:
             trainer = self._trainer(directory, monitor)
-            trainer.own_sinks = self._tracker_sinks(directory)
+            trainer.own_sinks, trainer.own_curves = self._tracker_sinks(directory), self.has_curves
             trainer.add_callback(SayChanges(self.changes))
             trainer.add_callback(StopOnSignal(signals))
             trainer.train(resume_from_checkpoint=True if resumes else None)

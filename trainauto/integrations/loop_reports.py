@@ -22,6 +22,7 @@ from trainauto.reporting.formatting import WIDTH, decision_lines, wrapped
 from trainauto.reporting.log_gaps import rewind
 from trainauto.reporting.reporter import Reporter
 from trainauto.reporting.sinks import Sink
+from trainauto.reporting.tensorboard import TensorBoard
 from trainauto.storage.run_directory import RunDirectory
 
 logger = logging.getLogger(__name__)
@@ -43,8 +44,10 @@ class LoopReports:
         curves_every: steps between points of curves.
         print_freq: steps between lines of the log.
         more_sinks: further ones, besides those of every run directory.
+        tensorboard: whether a run directory gets curves.
 
     Attributes:
+        curves: what writes the curves of this start; ``None`` where nothing does.
         folder: that of this run; empty without one.
         name: of the loop.
     """
@@ -59,9 +62,11 @@ class LoopReports:
         curves_every: int = 1,
         print_freq: int = LOGGED_EVERY,
         more_sinks: Sequence[Sink] = (),
+        tensorboard: bool = True,
     ) -> None:
         self._on_console, self._curves_every, self._print_freq = on_console, curves_every, print_freq
-        self._directory, self._more_sinks = directory, more_sinks
+        self._directory, self._more_sinks, self._tensorboard = directory, more_sinks, tensorboard
+        self.curves: TensorBoard | None = None
         self._root = Path(root) if root is not None else None
         self._reporter: Reporter | None = None
         self._progress = Progress()
@@ -89,7 +94,14 @@ class LoopReports:
         else:
             return
         self.folder = str(directory.path)
-        sinks = default_sinks(directory, self._print_freq, console=self._on_console, curves_every=self._curves_every)
+        sinks = default_sinks(
+            directory,
+            self._print_freq,
+            tensorboard=self._tensorboard,
+            console=self._on_console,
+            curves_every=self._curves_every,
+        )
+        self.curves = next((sink for sink in sinks if isinstance(sink, TensorBoard)), None)
         self._reporter = Reporter([*sinks, *self._more_sinks])
         summary = replace(summary, run_directory=self.folder, page=str(directory.dashboard))
         self._reporter.start(summary)

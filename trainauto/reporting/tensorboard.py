@@ -1,6 +1,6 @@
 """A run as TensorBoard curves and pictures. torch and tensorboard are imported when the run starts, not before."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -128,12 +128,18 @@ class TensorBoard(Sink):
             self._show_memory_in(unit_for(figures.peak.allocated))
         curves = step_curves(figures, self._summary, self._unit, adjusted=self._adjusted)
         self._adjusted = False
+        self.add_points(curves, figures.last.step)
+
+    def add_points(self, curves: Mapping[str, float], step: int) -> None:
+        """Add a point to each of these curves, by name; nothing happens where no event file is open."""
+        if self._writer is None:
+            return
         from tensorboard.compat.proto.summary_pb2 import Summary  # type: ignore[import-untyped]
 
         # All curves in one event: add_scalar would make one for each, at four times the cost.
         points = [Summary.Value(tag=tag, simple_value=value) for tag, value in curves.items()]
         file_writer: Any = self._writer.file_writer  # typed as None, but open since the writer was made
-        file_writer.add_summary(Summary(value=points), figures.last.step)
+        file_writer.add_summary(Summary(value=points), step)
 
 
 def side_by_side(picture: Picture) -> ImageArray:

@@ -42,6 +42,7 @@ class TrainingHooks:
             sample; ``None`` where it is of all.
         own_run_directory: folder that is there already, for logs, curves and decisions; ``None`` makes one.
         own_sinks: further sinks of what is reported of the run.
+        own_curves: whether the run's folder gets event files.
     """
 
     args: Any
@@ -51,6 +52,7 @@ class TrainingHooks:
     batch_parts: BatchParts | None = None
     own_run_directory: RunDirectory | None = None
     own_sinks: Sequence[Sink] = ()
+    own_curves: bool = True
 
     def own_workload(self, one: Mapping[str, Any]) -> NestedSamples | None:
         """Return how batches are divided, where the first dimension of some tensor is not the sample.

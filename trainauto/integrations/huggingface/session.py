@@ -52,6 +52,7 @@ from trainauto.integrations.own_rates import OwnRates
 from trainauto.integrations.samples import are_largest
 from trainauto.integrations.watchers import Watchers, decide_on_validation, words_of_end
 from trainauto.memory.monitor.meter import MemoryMeter
+from trainauto.reporting.tensorboard import TensorBoard
 from trainauto.storage.run_directory import TRAINER_RUNS
 
 logger = logging.getLogger(__name__)
@@ -101,7 +102,7 @@ class MemorySession:
         own: dict[str, Any] = {}
         if directory is not None:
             own = {"directory": directory, "name": args.run_name, "print_freq": int(args.logging_steps)}
-        own["more_sinks"] = trainer.own_sinks
+        own |= {"more_sinks": trainer.own_sinks, "tensorboard": trainer.own_curves}
         self._reports = LoopReports(_run_directory(args), on_console=False, curves_every=curves_every(args), **own)
         self._pending: PendingStep | None = None
         self._grad_norm: Any = None
@@ -285,6 +286,11 @@ class MemorySession:
         trainer, total = self._trainer, self.samples_to_train
         summary = summary_of(trainer, run, self._reports, total, len(self.data.samples))
         return summary, config_of(trainer, run, self.loss, self.automation)
+
+    @property
+    def curves(self) -> TensorBoard | None:
+        """What writes the event files of this call of ``train``; ``None`` where nothing does."""
+        return self._reports.curves
 
     @property
     def pending_samples(self) -> int:

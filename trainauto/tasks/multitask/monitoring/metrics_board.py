@@ -1,11 +1,21 @@
 """The figures of a monitor as TensorBoard's curves. torch and tensorboard are imported with the first of them."""
 
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trainauto.tasks.multitask.monitoring.batch_metrics import BatchMetrics, EpochMetrics
 from trainauto.tasks.multitask.monitoring.batch_sums import BatchSums
-from trainauto.tasks.multitask.monitoring.metric_curves import figures_of
+from trainauto.tasks.multitask.monitoring.metric_curves import (
+    ALLOCATED,
+    LOSS,
+    NORM,
+    RATE,
+    RECOVERIES,
+    RESERVED,
+    SPEED,
+    figures_of,
+)
 
 if TYPE_CHECKING:
     from torch.utils.tensorboard.writer import SummaryWriter
@@ -14,6 +24,9 @@ SINGLE_POINTS = 1000
 """Batches at the beginning of which each has its own point; later ones share theirs, so that files stay small."""
 
 BATCHES_A_POINT = 10
+IN_EVERY_RUN = frozenset({LOSS, ALLOCATED, RESERVED, SPEED, RATE, NORM, RECOVERIES})
+"""Figures that :mod:`trainauto.reporting.curves` has of every run, most of them under other names."""
+
 _FLUSH_S = 30
 
 
@@ -32,6 +45,12 @@ class MetricsBoard:
         self._window = BatchSums()
         self._position = -1
         self._purge_from: int | None = None
+        self._shared: Callable[[Mapping[str, float], int], None] | None = None
+
+    def share(self, add_points: Callable[[Mapping[str, float], int], None]) -> None:
+        """Write no event file of its own from now on: what a run's curves lack is added to them, at steps from 1."""
+        self.close()
+        self._shared = add_points
 
     def resume_at(self, position: int) -> None:
         """Hide what files of before hold from this position on: it is trained again."""
@@ -84,11 +103,14 @@ class MetricsBoard:
         figures, self._window = figures_of(self._window), BatchSums()
         self._write(figures, self._position)
 
-    def _write(self, figures: dict[str, float], step: int) -> None:
+    def _write(self, figures: dict[str, float], position: int) -> None:
+        if self._shared is not None:
+            self._shared({tag: value for tag, value in figures.items() if tag not in IN_EVERY_RUN}, position + 1)
+            return
         from tensorboard.compat.proto.summary_pb2 import Summary
 
         self.open()
         # All curves in one event: add_scalar would make one for each, at four times the cost.
         points = [Summary.Value(tag=tag, simple_value=value) for tag, value in figures.items()]
         file_writer: Any = self._writer.file_writer if self._writer is not None else None
-        file_writer.add_summary(Summary(value=points), step)
+        file_writer.add_summary(Summary(value=points), position)

@@ -4,7 +4,7 @@ import gc
 import logging
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
@@ -29,7 +29,8 @@ class DynamicBatchingMonitor:
 
     ``batch_metrics.jsonl`` and ``epoch_metrics.jsonl``, one line each, are appended at once and are the truth.
     ``batch_metrics.json`` and ``epoch_metrics.json`` hold the same as arrays, ``training_curves.png`` shows it; these
-    are refreshed now and then and at the end, each whole or not at all. ``tensorboard/`` has the same figures.
+    are refreshed now and then and at the end, each whole or not at all. ``tensorboard/`` has the same figures, unless a
+    run that writes event files takes them (:meth:`share_curves`).
 
     The first batch or epoch begins a run: what an earlier run has left there is moved aside. A run that is resumed
     calls :meth:`resume` before. No failure to write or to draw ends a training: it is logged, once.
@@ -92,6 +93,15 @@ class DynamicBatchingMonitor:
         if find_spec("matplotlib") is not None:
             self._attempt("drawing", _pictures().warm_up)
             _give_back()
+
+    def share_curves(self, add_points: Callable[[Mapping[str, float], int], None]) -> None:
+        """Give what event files of the run lack to these from now on, in place of writing further ones.
+
+        Args:
+            add_points: adds a point to each of some curves, by name, at a step from 1.
+        """
+        if self._board is not None:
+            self._board.share(add_points)
 
     def begin_run(self) -> None:
         """Begin a run: what an earlier one has left in the folder is moved aside, which the log says.

@@ -63,6 +63,8 @@ class MonitorCallback(TrainerCallback):  # type: ignore[misc]  # mypy does not f
             self._monitor.resume(self._last_step, _epoch_of(state))
         else:
             self._monitor.begin_run()
+        if session is not None and session.curves is not None:
+            self._monitor.share_curves(session.curves.add_points)
 
     def on_epoch_begin(self, _args: Any, state: Any, _control: Any, **_others: Any) -> None:
         """Begin an epoch."""

@@ -65,6 +65,24 @@ def test_a_resume_hides_what_is_trained_again(tmp_path: Path) -> None:
     assert points(read(tmp_path), "loss/all_tasks") == [(0, 1.0), (1, 1.0), (2, 5.0), (3, 5.0)]
 
 
+def test_curves_of_a_run_get_what_they_lack(tmp_path: Path) -> None:
+    """No event file of its own, and no figure under two names; steps of runs count from 1."""
+    given: list[tuple[int, dict[str, float]]] = []
+    board = MetricsBoard(tmp_path)
+    board.share(lambda figures, step: given.append((step, dict(figures))))
+    board.batch(0, a_batch(0))
+    sums = BatchSums()
+    sums.add(a_batch(0))
+    board.epoch(0, sums.as_epoch(0, 8, 1, 2.0))
+    board.close()
+    (step, of_batch), (step_of_epoch, of_epoch) = given
+    assert (step, step_of_epoch) == (1, 1)
+    of_tasks = {f"{figure}/{task}" for figure in ("loss_by_task", "share_of_samples") for task in ("T1", "T2")}
+    assert set(of_batch) == of_tasks | {"batch/samples"}
+    assert {"epoch/avg_loss", "epoch_loss_by_task/T1", "epoch_samples_by_task/T2"} <= set(of_epoch)
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_figure_after_the_end_has_a_file_of_its_own(tmp_path: Path) -> None:
     board = MetricsBoard(tmp_path)
     board.load()
