@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load, load_file, save_file
 
 from tests.acceptance import only_in_acceptance
 from tests.integration.commands import (
@@ -63,6 +64,7 @@ def test_a_run_and_its_resume_in_mid_epoch(here: Path) -> None:
     # Every epoch ends with a batch of its own, and each text comes in each once.
     ends = [sum(record["samples"] for record in records[: place + 1]) for place in range(len(records))]
     assert {72, 144, 216} <= set(ends)
+    assert (run / "training.log").read_text().count("has ended: all 72 texts") == 3
 
     again = write_options(here / "again.yml", text_options(texts, name="again"))
     with build_run(load_options(again)) as stopped:
@@ -102,13 +104,28 @@ def test_the_trained_model_is_one_of_transformers(here: Path) -> None:
         model={"config": None, "pretrained": str(run / "model"), "lora": {"r": 2, "target_modules": ["c_attn"]}},
         tokenizer={"train": None},
         memory={"gradient_checkpointing": True},
-        train={"total_epochs": 1},
+        train={"total_epochs": 1, "scheduler": {"type": "constant"}},
     )
     file = write_options(here / "adapted.yml", adapted)
     done = train(file)
     assert done.returncode == 0, done.stderr
     assert "gpt2, LoRA of rank 2" in done.stdout
-    assert (run_directory(file, "adapted") / "model" / "adapter_model.safetensors").is_file()
+    again = run_directory(file, "adapted")
+    assert (again / "model" / "adapter_model.safetensors").is_file()
+    # Checkpoints hold what is trained alone; a resume takes the rest from where it was.
+    held = [name for tensors in latest_weights(again).values() for name in load(tensors)]
+    assert held
+    assert all("lora_" in name for name in held)
+    whole = write_options(here / "whole.yml", merged(adapted, {"name": "whole", "train": {"total_epochs": 2}}))
+    assert train(whole).returncode == 0
+    resumed = train(file, "--auto_resume", "--force_yml", "train:total_epochs=2")
+    assert resumed.returncode == 0, resumed.stderr
+    assert latest_weights(again) == latest_weights(run_directory(whole, "whole"))
+    base = run / "model" / "model.safetensors"
+    save_file({name: tensor + 1 for name, tensor in load_file(base).items()}, base, {"format": "pt"})
+    refused = train(file, "--auto_resume", "--force_yml", "train:total_epochs=3")
+    assert refused.returncode != 0
+    assert "holds other weights than those that the checkpoint was trained beside" in " ".join(refused.stderr.split())
 
 
 @pytest.mark.parametrize(
