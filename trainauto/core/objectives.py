@@ -9,6 +9,8 @@ from torch import Tensor, nn
 from torch.amp.grad_scaler import GradScaler
 from torch.optim import Optimizer
 
+from trainauto.core.records import StepRecord
+
 LossTerms = Mapping[str, Tensor]
 """Named scalars; the pass minimises their sum. Each is a mean over the samples of the micro-batch."""
 
@@ -34,6 +36,22 @@ class ChangesOncePerPass(Protocol):
         """Change in every forward pass again."""
 
 
+class PassNotes(Protocol):
+    """What the loss of a pass notes beside what it minimises, over the parts that the pass runs in.
+
+    GradNorm is one: it notes losses and gradients by task, and weighs tasks by them afterwards.
+    """
+
+    def begin(self) -> None:
+        """Begin a pass, and forget what was noted since the last step: that attempt did not fit, or was a trial."""
+
+    def task_losses(self) -> Mapping[str, tuple[float, int]]:
+        """Return, by task, the mean loss of its samples in the pass that has run, and how many these are; here."""
+
+    def recorded(self, record: StepRecord) -> None:
+        """Take in the step as all ranks have trained it; what is learned from it is learned here."""
+
+
 @dataclass(frozen=True)
 class Objective:
     """One loss, one optimizer: the generator's, then the discriminator's.
@@ -52,6 +70,7 @@ class Objective:
         scaler: loss scaling for fp16; ``None`` for other precisions.
         without_sum: makes a context in which backward passes keep gradients to this rank, where they are otherwise
             summed over ranks as they go; entered for all micro-batches but the last.
+        notes: what the loss notes of its passes; ``None`` where it keeps nothing.
     """
 
     name: str
@@ -60,6 +79,7 @@ class Objective:
     splittable: bool = True
     scaler: GradScaler | None = None
     without_sum: Callable[[], AbstractContextManager[None]] | None = None
+    notes: PassNotes | None = None
 
 
 def parameters_of(objective: Objective) -> list[nn.Parameter]:

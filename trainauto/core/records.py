@@ -105,6 +105,7 @@ class StepRecord:
         ranks: what only several ranks have; ``None`` on one.
         draw_samples: samples of the whole draw it is of, on all ranks; 0 where that is the ``batch_size`` of ``drawn``.
         task_losses: mean loss of each task over its samples, without weights, where several tasks are trained at once.
+        task_samples: how many samples of each task that is a mean over, where the engine has trained them.
         non_finite: passes that left the weights alone because their gradients were no finite numbers, where something
             watches for that; those of float16 that overflow are in ``skipped``.
         told: loss terms that are reported only, since they have no gradients: parts of a total, an accuracy.
@@ -131,6 +132,7 @@ class StepRecord:
     ranks: RankFigures | None = None
     draw_samples: int = 0
     task_losses: Mapping[str, float] = field(default_factory=dict)
+    task_samples: Mapping[str, int] = field(default_factory=dict)
     non_finite: tuple[str, ...] = ()
     told: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()

@@ -181,6 +181,8 @@ def accumulate_gradients(
     # Where the backward pass averages over ranks, the sum of weighted parts is that many times as large.
     factor = ranks.world_size if ranks.reduces_in_backward else 1
     _forget_gradients(objective)
+    if objective.notes is not None:
+        objective.notes.begin()
     sums: dict[str, Tensor] = {}
     told: tuple[str, ...] = ()
     added: list[dict[str, Any]] = []

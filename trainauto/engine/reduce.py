@@ -55,11 +55,13 @@ def _packed_step(report: StepReport) -> dict[str, Any]:
         "failures": [asdict(failure) for failure in failures],
         "signal": signal,
         "noise": {name: asdict(sample) for name, sample in record.noise.items()},
+        "tasks": {task: [loss, record.task_samples[task]] for task, loss in record.task_losses.items()},
     }
 
 
 def _merged_step(sharding: SampleSharding, mine: StepRecord, reports: Sequence[Mapping[str, Any]]) -> StepReport:
     worst, peak = _worst_reading(reports, sharding)
+    tasks = _tasks_of_all(reports)
     names = dict.fromkeys(name for report in reports for name in report["losses"])
     record = replace(
         mine,
@@ -73,6 +75,8 @@ def _merged_step(sharding: SampleSharding, mine: StepRecord, reports: Sequence[M
         ooms=sum(report["ooms"] for report in reports),
         pieces=_most_pieces(reports),
         noise=_noise_of_all(reports),
+        task_losses={task: loss for task, (loss, _) in tasks.items()},
+        task_samples={task: samples for task, (_, samples) in tasks.items()},
         ranks=RankFigures(
             count=len(reports),
             planned_samples=mine.draw_samples or sharding.total(mine.plan.batch_size),
@@ -81,6 +85,20 @@ def _merged_step(sharding: SampleSharding, mine: StepRecord, reports: Sequence[M
         ),
     )
     return record, _failures_that_count(reports, sharding), max(report["signal"] for report in reports)
+
+
+def _tasks_of_all(reports: Sequence[Mapping[str, Any]]) -> dict[str, tuple[float, int]]:
+    """Return the mean loss of each task over the samples of all ranks, and how many these are."""
+    found: dict[str, list[tuple[float, int]]] = {}
+    for report in reports:
+        for task, (loss, samples) in report["tasks"].items():
+            found.setdefault(task, []).append((loss, samples))
+    counts = {task: sum(samples for _, samples in parts) for task, parts in found.items()}
+    return {
+        task: (math.fsum(loss * samples for loss, samples in parts) / counts[task], counts[task])
+        for task, parts in found.items()
+        if counts[task]
+    }
 
 
 def _noise_of_all(reports: Sequence[Mapping[str, Any]]) -> dict[str, NoiseSample]:

@@ -238,7 +238,13 @@ class _Step:
             tuple(self._told),
             tuple(one.name for one in self._model.objectives() if one not in self.objectives),
             self._noise,
+            self._task_losses(),
         )
+
+    def _task_losses(self) -> dict[str, tuple[float, int]]:
+        """Return what passes have noted of tasks; of a batch without samples they have run none."""
+        noting = [one.notes for one in self.objectives if one.notes is not None] if len(self._batch) else []
+        return {task: noted for notes in noting for task, noted in notes.task_losses().items()}
 
     def _leave_out(self, objective: Objective) -> None:
         """Undo a pass: its weights stay, and so do the buffers that it has changed."""

@@ -106,6 +106,7 @@ class Stepped:
         told: loss terms without gradients, which are reported and not minimised.
         left_out: passes that the model does not run in this step.
         noise: by pass, how the gradients of its parts differ, where that is measured; of this rank's parts.
+        task_losses: by task, its mean loss and how many samples that is of; of this rank.
     """
 
     losses: Mapping[str, float]
@@ -118,6 +119,7 @@ class Stepped:
     told: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()
     noise: Mapping[str, NoiseSample] = field(default_factory=dict)
+    task_losses: Mapping[str, tuple[float, int]] = field(default_factory=dict)
 
 
 StepOutcome = Stepped | DoesNotFit

@@ -121,11 +121,16 @@ def record_step(
         told=outcome.told,
         left_out=outcome.left_out,
         noise=outcome.noise,
+        task_losses={task: loss for task, (loss, _) in outcome.task_losses.items()},
+        task_samples={task: samples for task, (_, samples) in outcome.task_losses.items()},
     )
     record, failures, run.signals.agreed = reduce_step(
         run.ranks, run.loader.sharding, mine, outcome.failures, run.signals.received
     )
     on_recovered(run, batch, failures)
+    for objective in run.model.objectives():
+        if objective.notes is not None:
+            objective.notes.recorded(record)
     return record
 
 
