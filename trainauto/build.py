@@ -110,11 +110,7 @@ def build_run(
             settings, ranks, lock, auto_resume=auto_resume, restarted=restarted
         )
         is_new = checkpoint is None  # else its weights replace pretrained ones, which need not exist any more
-        sets = (
-            KeptSets(repeated[0], until=repeated[1])
-            if repeated
-            else KeptSets(None if is_new else earlier, accepts=accepts_samples)
-        )
+        sets = _kept_sets(repeated, None if is_new else earlier, accepts_samples=accepts_samples)
         request = partial(PartsRequest, pretrained=is_new, check_samples=check_samples, earlier=earlier, sets=sets)
         parts = build_parts(loaded, settings, lambda *given: task.parts(loaded, request(*given)), ranks)
         before = repeated[0] if repeated else None if is_new else earlier
@@ -141,6 +137,12 @@ def build_run(
                 start.keep()
                 if loads_compiler:  # parts of this run were kept from the garbage collector with it
                     gc.unfreeze()
+
+
+def _kept_sets(
+    repeated: tuple[RunDirectory, int] | None, resumed: RunDirectory | None, *, accepts_samples: bool
+) -> KeptSets:
+    return KeptSets(repeated[0], until=repeated[1]) if repeated else KeptSets(resumed, accepts=accepts_samples)
 
 
 def _build_model(

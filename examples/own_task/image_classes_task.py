@@ -18,7 +18,7 @@ from trainauto.builders.optimizers import checkpoint_gradients, optimizer_maker
 from trainauto.builders.precision import choose_precision
 from trainauto.builders.schedules import run_length
 from trainauto.builders.task_parts import PartsRequest, TaskParts
-from trainauto.commands.common_arguments import check_free
+from trainauto.commands.common_arguments import check_free, refuse_given
 from trainauto.commands.engine_task import EngineTask
 from trainauto.core.errors import InputError, Problem
 from trainauto.core.files import write_atomically
@@ -227,6 +227,8 @@ class ImageClasses(EngineTask[ClassifierOptions]):
         return {"manual_seed": options.manual_seed, "classes": options.classes, "image_size": options.image_size}
 
     def test(self, directory: RunDirectory, loaded: Loaded, parsed: argparse.Namespace) -> int:
+        others = {"-opt": parsed.opt, "--lq": parsed.lq, "--device": parsed.device, "--answers": parsed.answers}
+        refuse_given(others, "means nothing to a classifier", "test RUN, or test RUN FOLDER.")
         step, model = _trained(directory, loaded, parsed)
         images = FolderImages("test", Path(parsed.folder or loaded.options.val_images.folder), loaded.options)
         record, _ = accuracy_on(images).validate(model, step, SINGLE_PROCESS, StopSignals()) or (None, [])
@@ -235,6 +237,8 @@ class ImageClasses(EngineTask[ClassifierOptions]):
         return 0
 
     def export(self, directory: RunDirectory, loaded: Loaded, parsed: argparse.Namespace) -> str:
+        others = {"--format": parsed.format, "--half": parsed.half, "--size": parsed.size, "--merge": parsed.merge}
+        refuse_given(others, "means nothing to a classifier", "export RUN OUT.safetensors")
         step, model = _trained(directory, loaded, parsed)
         out = parsed.out or Path(f"{loaded.options.name}_{step}.safetensors")
         check_free(out, overwrite=parsed.overwrite)

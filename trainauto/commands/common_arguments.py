@@ -2,6 +2,7 @@
 
 import argparse
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -127,6 +128,22 @@ def task_of_run(run: Path) -> "tuple[Task[Any], RunDirectory, LoadedOptions[File
         return None
     loaded = options_of(directory)
     return task_of(loaded), directory, loaded
+
+
+def refuse_given(arguments: Mapping[str, Any], why: str, advice: str) -> None:
+    """Refuse arguments that were given and mean nothing to a task.
+
+    Args:
+        arguments: values by name, such as ``--lq``.
+        why: they mean nothing, to follow the name.
+        advice: what to write.
+
+    Raises:
+        InputError: names the first of them.
+    """
+    for name, value in arguments.items():
+        if value not in (None, False):
+            raise InputError(Problem(f"{name} {why}", advice=advice))
 
 
 def check_free(out: Path, *, overwrite: bool, example: str = "out.pth") -> None:

@@ -6,7 +6,14 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from trainauto.commands.common_arguments import Commands, check_free, check_network, takes_network, task_of_run
+from trainauto.commands.common_arguments import (
+    Commands,
+    check_free,
+    check_network,
+    refuse_given,
+    takes_network,
+    task_of_run,
+)
 from trainauto.core.errors import InputError, Problem, nearest
 
 if TYPE_CHECKING:
@@ -79,10 +86,9 @@ def export_adapters(
     parsed: argparse.Namespace, directory: "RunDirectory", loaded: "LoadedOptions[FinetuneOptions]"
 ) -> str:
     """Write a fine-tuned model, or its adapters; return what there is to say of it."""
-    for name, value in {"--format": parsed.format, "--size": parsed.size}.items():
-        if value is not None:
-            message = f"{name} is for networks that enlarge images; a fine-tuned model becomes a folder"
-            raise InputError(Problem(message, advice="export RUN FOLDER, with --merge for a whole model."))
+    why = "is for networks that enlarge images; a fine-tuned model becomes a folder"
+    of_images = {"--format": parsed.format, "--size": parsed.size}
+    refuse_given(of_images, why, "export RUN FOLDER, with --merge for a whole model.")
 
     from trainauto.commands.run_export_finetuned import export_finetuned
 

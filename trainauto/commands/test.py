@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from trainauto.commands.common_arguments import Commands, takes_options, task_of_run
+from trainauto.commands.common_arguments import Commands, refuse_given, takes_options, task_of_run
 from trainauto.core.errors import InputError, Problem
 
 if TYPE_CHECKING:
@@ -88,10 +88,10 @@ def test_answers(
     parsed: argparse.Namespace, directory: "RunDirectory", loaded: "LoadedOptions[FinetuneOptions]"
 ) -> int:
     """Measure a fine-tuned model, and show some of its answers; return the exit code."""
-    for name, value in {"-opt": parsed.opt, "--lq": parsed.lq}.items():
-        if value is not None:
-            message = f"{name} is of images, and {parsed.run} is a fine-tuned model"
-            raise InputError(Problem(message, advice="test RUN, or test RUN chats.jsonl."))
+    of_images = {"-opt": parsed.opt, "--lq": parsed.lq}
+    refuse_given(
+        of_images, f"is of images, and {parsed.run} is a fine-tuned model", "test RUN, or test RUN chats.jsonl."
+    )
     shown = 5 if parsed.answers is None else parsed.answers
     if shown < 0:
         raise InputError(Problem(f"--answers {shown} is no number of answers", advice="Write 0 for none."))

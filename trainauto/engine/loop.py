@@ -14,7 +14,7 @@ from trainauto.engine.oom_policy import on_group_oom
 from trainauto.engine.removed import undo_removed
 from trainauto.engine.rollback import carry_out
 from trainauto.engine.run import Run
-from trainauto.engine.run_validation import validate, validate_if_due
+from trainauto.engine.run_validation import end_epoch_and_save_if_due, make_up, validate_if_due
 from trainauto.engine.step import optimize_parameters
 from trainauto.engine.step_outcome import DoesNotFit
 from trainauto.engine.train_step import begin_step, give_back, next_batch, rates_now, record_step, take_in
@@ -49,9 +49,7 @@ def train_until_done(run: Run) -> None:
     if run.leaves_out_non_finite and not run.progress.steps:
         run.save()  # what the first steps can go back to
     batches = iter(run.loader)
-    if run.missed:
-        validate(run, run.missed)
-    run.epochs.handle(run.progress)  # a kill may have come before it
+    make_up(run)
     while not (run.finished or run.is_stopping):
         run.lock.check()
         start = time.perf_counter()
@@ -65,13 +63,11 @@ def train_until_done(run: Run) -> None:
         run.reporter.step(record, run.journal.take(), run.progress)
         if run.controls.to_undo is None:
             validate_if_due(run)
-        if run.controls.to_undo is None:
-            run.epochs.handle(run.progress)
         if run.controls.to_undo is not None:
             carry_out(run)
             batches = iter(run.loader)
-        elif run.is_due(run.frequencies.save):
-            run.save()
+        else:
+            end_epoch_and_save_if_due(run)
     run.save()
 
 

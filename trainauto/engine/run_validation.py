@@ -1,4 +1,4 @@
-"""The validations of a run: when they are made, what is decided upon them, and which checkpoint is the best."""
+"""What comes between steps: validations and what is decided upon them, ends of epochs, checkpoints."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -20,6 +20,20 @@ def validate_if_due(run: Run) -> None:
     if run.finished or run.is_stopping:  # nothing follows: it may take long, and whoever stops the run may not wait
         run.save()
     validate(run, run.validators)
+
+
+def make_up(run: Run) -> None:
+    """Do what a kill came before, after the last step: validate what was not validated yet, end an epoch."""
+    if run.missed:
+        validate(run, run.missed)
+    run.epochs.handle(run.progress)
+
+
+def end_epoch_and_save_if_due(run: Run) -> None:
+    """End a pass over the training samples, and write a checkpoint, where either is due."""
+    run.epochs.handle(run.progress)
+    if run.is_due(run.frequencies.save):
+        run.save()
 
 
 def validate(run: Run, validators: Sequence[ValidationSet]) -> None:
