@@ -11,7 +11,7 @@ import torch
 
 from tests.token_workloads import TokenBudget, TokenModel, TokenTexts
 from trainauto.core.automation import Automation
-from trainauto.core.decisions import Decision, PlanChange
+from trainauto.core.decisions import Decision, PlanChange, Rollback
 from trainauto.core.plan import BATCH_SIZE, Axis, Plan
 from trainauto.core.records import Progress, StepRecord, ValidationRecord
 from trainauto.core.run_events import Picture, RunEnd, RunSummary
@@ -65,6 +65,9 @@ class Heard:
         raise AssertionError("texts are not validated")
 
     def sync(self) -> None:
+        pass
+
+    def rolled_back(self, summary: RunSummary, rollback: Rollback) -> None:
         pass
 
     def end(self, summary: RunEnd) -> None:

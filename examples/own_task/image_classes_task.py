@@ -141,7 +141,6 @@ class Accuracy(BatchedValidation):
     def batch(self, indices: Sequence[int]) -> Mapping[str, Tensor]:
         return self.dataset.collate([self.dataset.full_sample(index) for index in indices])
 
-    @torch.no_grad()
     def measure(self, model: Classifier, tensors: Mapping[str, Tensor]) -> Mapping[str, float]:
         hits = model.scores(tensors["image"]).argmax(1) == tensors["label"]
         return {ACCURACY: float(hits.float().mean())}
@@ -250,4 +249,4 @@ def _trained(directory: RunDirectory, loaded: Loaded, parsed: argparse.Namespace
     step, folder = Checkpoints(directory.checkpoints, keep=0).named(parsed.checkpoint or "best")
     network = build_network(loaded.options)
     load_weights(network, folder / f"{NETWORK}.safetensors")
-    return step, Classifier(loaded, network.eval(), choose_precision(loaded))
+    return step, Classifier(loaded, network, choose_precision(loaded))

@@ -84,7 +84,7 @@ ELSEWHERE = (
     (r"build_docs\.py", "scripts/test_build_docs.py::site", "another process"),
     (r"scripts/test\.py", "scripts/test_all_checks.py::test_", "this suite"),
     (r"^pip install", "scripts/test_environment.py::test_", "a network, and an environment to change"),
-    (r"own_task|experiments/digits", "test_tasks_by_command.py::test_every_command", "half a minute"),
+    (r"own_task|experiments/digit_classes", "test_tasks_by_command.py::test_every_command", "half a minute"),
     (r"^python examples/", "test_examples.py::test_an_example_trains_each_sample_once_an_epoch", "a budget"),
     (r"STOP_TRAINING", "test_watching.py::test_a_stop_file_ends_a_run_and_a_resume_goes_on", "a run that trains"),
     (r"^python -m trainauto plan -opt .*(captions|fast_dev)", "test_plan_finetuning.py::test_recipes_say", "a model"),

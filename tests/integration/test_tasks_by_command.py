@@ -173,7 +173,7 @@ def test_every_command(
         "export": command("export", run, cwd=tmp_path),
         "upscale": command("upscale", run, str(picture), "enlarged.png", cwd=tmp_path),
     }
-    words = TASKS[task].words if task in TASKS else ""
+    words = TASKS[task].words if task in TASKS else "classes of images"
     wrong = []
     for name, (code, wanted) in CELLS[task].items():
         ended, phrase = said[name], wanted.format(words=words)

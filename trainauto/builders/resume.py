@@ -57,9 +57,10 @@ def _continue_run(run: Run, directory: RunDirectory, checkpoint: Path | None, ch
             raise _explained(error, changes) from error
     every, step = run.frequencies.validate, run.progress.steps
     # Under another interval nobody can tell whether it was due; after the last step it always was.
-    is_same = not any(line.startswith("val.val_freq:") for line in changes)
+    is_same = run.validated_every in (None, every) and not any(line.startswith("val.val_freq:") for line in changes)
     if run.ranks.is_first:
-        validated_before = run.validators and not any(line.startswith(("val.", "datasets.")) for line in changes)
+        are_same = is_same and not any(line.startswith(("val.", "datasets.")) for line in changes)
+        validated_before = run.validators and are_same
         rewind(directory, step, validates_every=every if validated_before else 0)
         _log_rollback(run, directory)
     if every and step and ((is_same and step % every == 0) or run.finished):

@@ -152,7 +152,8 @@ class TaskParts(ABC):
     def at_epoch_end(self, directory: RunDirectory, epoch: int) -> None:
         """Do what is done once that many passes over the training samples are whole; the first rank does it.
 
-        A resume asks again for the last one where a kill came before a checkpoint knew of it.
+        Where a step goes over several ends, it is asked for the last alone. A resume asks again where a kill came
+        before a checkpoint knew of it, and so does a run that has gone back to an earlier checkpoint.
         """
         del directory, epoch
 

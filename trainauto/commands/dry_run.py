@@ -19,6 +19,7 @@ from trainauto.core.decisions import Decision, Rollback, Stop
 from trainauto.core.plan import Plan
 from trainauto.core.records import Progress, StepRecord, ValidationRecord
 from trainauto.core.run_events import ImageArray, Picture, RunEnd, RunSummary
+from trainauto.engine.epochs import Epochs
 from trainauto.engine.loop import train
 from trainauto.engine.run import Run
 from trainauto.options.load import LoadedOptions
@@ -53,8 +54,8 @@ class DryRun:
             "parameters": summary.parameters,
             "parameter_bytes": sum(
                 tensor.numel() * tensor.element_size()
-                for network in run.model.networks.values()
-                for tensor in network.parameters()
+                for name in run.model.networks
+                for tensor in run.model.kept_state(name).values()
             ),
             "averages": len(run.model.averages),
             "threads": torch.get_num_threads(),
@@ -100,7 +101,8 @@ class DryRun:
             TrainautoError: as a run would.
         """
         run, recorder = self._run, _Recorder()
-        run.reporter, run.closing = recorder, tuple  # nothing is made of what was trained
+        run.reporter = recorder
+        run.closing, run.epochs = tuple, Epochs(run.epochs.samples)  # nothing is made of what was trained
         run.journal.automations = [*run.journal.automations, _EndAfter(steps)]
         for validator in run.validators:
             validator.is_rehearsal = True

@@ -74,6 +74,7 @@ class DynamicDataLoader(DocumentedSetters):
 
     Attributes:
         accepted: which states of other samples it takes.
+        begins_anew: whether it has taken one, so that an epoch of the samples of now begins.
     """
 
     def __init__(
@@ -112,6 +113,7 @@ class DynamicDataLoader(DocumentedSetters):
         self._head: DynamicBatchSampler | None = None
         self._workers: Iterator[Collated] | None = None
         self.accepted = Accepted()
+        self.begins_anew = False
         self._logged: Sequence[LoggedBatch] | None = None
         self._next_logged = 0
         self._last_logged_draw = 0
@@ -298,6 +300,7 @@ class DynamicDataLoader(DocumentedSetters):
             check_samples_are_those_of(state, self.dataset)
         self._stream.load_state_dict({REORDERS: stream.get(REORDERS, ())} if is_anew else stream)
         self._tail, self._given = StreamState.from_dict(state["tail"]), int(state["given"])
+        self.begins_anew = is_anew
         if is_anew:
             self._tail, self._given = self._tail.at_epoch(len(self.dataset), self._given, self._batcher), 0
         elif tuple(state.get("shares", SINGLE_PROCESS.weights)) != self.sharding.weights:

@@ -4,7 +4,8 @@ import logging
 import math
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from trainauto.core.run_events import Picture
 from trainauto.core.words import counted
 from trainauto.data.dynamic_dataset import DynamicDataset
 from trainauto.distributed.communicator import Communicator
+from trainauto.engine.run_errors import RankAbortedError
 from trainauto.engine.signals import StopSignals
 from trainauto.memory.monitor.oom import allocator_message, in_words, is_out_of_memory
 from trainauto.memory.monitor.release import release_memory
@@ -28,6 +30,20 @@ logger = logging.getLogger(__name__)
 
 class _StopHeardError(BaseException):
     """A signal came while a batch was under way. Like Ctrl-C it is no error that other code may swallow."""
+
+
+@contextmanager
+def _evaluating(model: BaseModel) -> Iterator[None]:
+    """Have networks be in evaluation mode, without gradients; they are in the modes they were in afterwards."""
+    modes = {module: module.training for network in model.networks.values() for module in network.modules()}
+    for network in model.networks.values():
+        network.eval()
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        for module, was_training in modes.items():
+            module.training = was_training
 
 
 class BatchedValidation(ABC):
@@ -81,6 +97,8 @@ class BatchedValidation(ABC):
     def measure(self, model: Any, tensors: Mapping[str, Tensor]) -> Mapping[str, float]:
         """Return what is measured of a batch on the device: a mean over what its samples weigh, by name.
 
+        Networks are in evaluation mode, and no gradients are kept.
+
         Args:
             model: of the task.
             tensors: of the batch.
@@ -93,14 +111,28 @@ class BatchedValidation(ABC):
     def validate(
         self, model: BaseModel, step: int, ranks: Communicator, signals: StopSignals
     ) -> tuple[ValidationRecord, list[Picture]] | None:
-        """Validate in this process; ``None`` if a signal cut it short."""
-        del ranks
+        """Validate on every rank; ``None`` if a signal to one of them cut it short.
+
+        Raises:
+            RankAbortedError: it failed on another rank.
+        """
         start = time.perf_counter()
+        means: Mapping[str, float] = {}
+        ooms, stopped = 0, False
         try:
-            with signals.raising(_StopHeardError), without_memory_limit() as limited:
+            with signals.raising(_StopHeardError), without_memory_limit() as limited, _evaluating(model):
                 means, ooms = self._means(model, limited)
         except _StopHeardError:
-            signals.agreed = signals.received
+            stopped = True
+        except Exception:
+            ranks.all_gather_object({"failed": True, "signal": 0})  # the others wait for what this one says
+            raise
+        messages = ranks.all_gather_object({"failed": False, "signal": signals.received if stopped else 0})
+        failed = [str(rank) for rank, message in enumerate(messages) if message["failed"]]
+        if failed:
+            raise RankAbortedError(f"validation failed on rank {', '.join(failed)}; the reason stands there")
+        if signal := max(message["signal"] for message in messages):
+            signals.agreed = signal
             return None
         self.last = ValidationRecord(
             step=step,
@@ -121,7 +153,9 @@ class BatchedValidation(ABC):
     def lack_of_room(self, model: BaseModel, limited: Limited) -> str:
         """Say so if the largest sample does not fit under a limit, alone."""
         index = int(np.argmax(self.sizes))
-        if not self._try(model, self.batch([index]), limited)[0]:
+        with _evaluating(model):
+            failure, _ = self._try(model, self.batch([index]), limited)
+        if not failure:
             return ""
         return f"its largest {self._described(index)} does not fit alone. Take {self.smaller}, or a larger budget."
 

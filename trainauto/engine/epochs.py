@@ -22,27 +22,43 @@ class Epochs:
         samples: of a pass.
         at_end: handles an end; it gets the number of passes that are whole, and may be asked again for the same one.
         handled: passes whose end has been handled.
+        since: samples that were trained when passes began to be counted as they are, and ``before`` passes were whole:
+            where other samples are accepted in mid-run, a pass over them begins.
     """
 
     samples: int
     at_end: Callable[[int], None] = _nothing
     handled: int = 0
+    since: int = 0
+    before: int = 0
 
     def whole(self, progress: Progress) -> int:
         """Return how many passes are whole."""
-        return progress.samples // self.samples
+        return self.before + (progress.samples - self.since) // self.samples
 
-    def handle(self, progress: Progress) -> None:
-        """Handle the end of a pass if one has ended since; of several at once, the last."""
-        if (epoch := self.whole(progress)) != self.handled:
-            self.at_end(epoch)
-            self.handled = epoch
+    def handle(self, progress: Progress) -> bool:
+        """Handle the end of a pass if one has ended since, of several at once the last; say whether one had."""
+        epoch = self.whole(progress)
+        if epoch == self.handled:
+            return False
+        self.at_end(epoch)
+        self.handled = epoch
+        return True
 
     def state_dict(self) -> dict[str, int]:
         """Return what a resume needs."""
-        return {"samples": self.samples, "handled": self.handled}
+        return {"handled": self.handled, "since": self.since, "before": self.before}
 
-    def load_state_dict(self, state: dict[str, int] | None, progress: Progress) -> None:
-        """Continue as a run left off; one that had other samples, or kept nothing, has handled all ends so far."""
-        is_same = state is not None and state["samples"] == self.samples
-        self.handled = state["handled"] if state is not None and is_same else self.whole(progress)
+    def load_state_dict(self, state: dict[str, int] | None, progress: Progress, *, begins_anew: bool = False) -> None:
+        """Continue as a run left off.
+
+        Args:
+            state: of the run; ``None`` of one that kept none, which has handled all ends so far.
+            progress: what it has trained.
+            begins_anew: whether a pass begins with its next sample, since the samples are others now.
+        """
+        state = state or {}
+        self.since, self.before = state.get("since", 0), state.get("before", 0)
+        self.handled = state.get("handled", self.whole(progress))
+        if begins_anew:
+            self.since, self.before = progress.samples, self.handled

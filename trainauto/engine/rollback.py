@@ -17,6 +17,7 @@ from trainauto.core.records import Progress
 from trainauto.core.words import counted
 from trainauto.engine.removed import undo_removed
 from trainauto.engine.run import Run
+from trainauto.engine.run_validation import end_epoch
 from trainauto.engine.training import Training
 from trainauto.memory.monitor.release import release_memory
 
@@ -107,6 +108,7 @@ def carry_out(run: Run) -> None:
         raise NothingToGoBackToError.after(asked)
     with without_memory_limit():
         _roll_back(run, step, asked.reason)
+    end_epoch(run)  # the checkpoint of a validation is older than the end that followed it
 
 
 def _roll_back(run: Run, step: int, reason: str) -> None:

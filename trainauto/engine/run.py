@@ -55,6 +55,7 @@ class Run(Training):
 
     Attributes:
         first_plan: the plan the option file starts with.
+        validated_every: steps between validations of the run that was resumed; ``None`` where that is not known.
         missed: sets whose validation after the last step was not made; it is made up before the next one.
         lock: the first rank's right to write into the run's folder.
         length_key: option that says how long it is; that of its unit where nobody says.
@@ -73,6 +74,7 @@ class Run(Training):
     last_checkpoint: Path | None = None
     lock: RunLock = field(default_factory=RunLock)
     missed: Sequence[ValidationSet] = ()
+    validated_every: int | None = None
     resume_command: str = ""
     closing: Closing = _no_more
     length_key: str = ""
@@ -171,7 +173,9 @@ class Run(Training):
         self.model.load_state_dict(state["model"])
         self.load_decided_parts(state)
         self.progress = Progress.from_dict(state["progress"])
-        self.epochs.load_state_dict(state.get("epochs"), self.progress)
+        begins_anew = self.loader.begins_anew
+        self.epochs.load_state_dict(state.get("epochs"), self.progress, begins_anew=begins_anew)
+        self.validated_every = state.get("validates_every")
         self.last_checkpoint = checkpoint
         self._note_saved()
         self._take_changed_plan(Plan.from_dict(state["first_plan"]))
@@ -205,6 +209,7 @@ class Run(Training):
             "progress": vars(self.progress).copy(),
             "model": self.model.state_dict(),
             **self.decided_parts(),
+            "validates_every": self.frequencies.validate,
             "random": random_state(),
             "random_of_others": [unpacked_state(packed) for packed in others],
         }

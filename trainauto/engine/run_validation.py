@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from trainauto.core.errors import Saving, have_saved, saving_before
+from trainauto.core.process import without_memory_limit
 from trainauto.core.records import ValidationRecord
 from trainauto.engine.best import Best
 from trainauto.engine.run import Run
@@ -26,12 +27,22 @@ def make_up(run: Run) -> None:
     """Do what a kill came before, after the last step: validate what was not validated yet, end an epoch."""
     if run.missed:
         validate(run, run.missed)
-    run.epochs.handle(run.progress)
+    end_epoch(run)
+
+
+def end_epoch(run: Run) -> bool:
+    """End a pass over the training samples where that is due; say whether it was. An error says to save."""
+    try:
+        with without_memory_limit():
+            return run.epochs.handle(run.progress)
+    except Exception as error:
+        have_saved(error, max(saving_before(error), Saving.ALONE))
+        raise
 
 
 def end_epoch_and_save_if_due(run: Run) -> None:
     """End a pass over the training samples, and write a checkpoint, where either is due."""
-    run.epochs.handle(run.progress)
+    end_epoch(run)
     if run.is_due(run.frequencies.save):
         run.save()
 

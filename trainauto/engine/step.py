@@ -244,7 +244,8 @@ class _Step:
     def _task_losses(self) -> dict[str, tuple[float, int]]:
         """Return what passes have noted of tasks; of a batch without samples they have run none."""
         noting = [one.notes for one in self.objectives if one.notes is not None] if len(self._batch) else []
-        return {task: noted for notes in noting for task, noted in notes.task_losses().items()}
+        noted = [item for notes in noting for item in notes.task_losses().items()]
+        return {task: (loss, samples) for task, (loss, samples) in noted if samples}
 
     def _leave_out(self, objective: Objective) -> None:
         """Undo a pass: its weights stay, and so do the buffers that it has changed."""
@@ -263,6 +264,8 @@ class _Step:
             split = divided(objective, split, self._batch, self._snapshot, self._ranks)
         if not len(self._batch):  # of unequal ranks one may have nothing to do
             objective.optimizer.zero_grad(set_to_none=True)
+            if objective.notes is not None:
+                objective.notes.begin()
             self._snapshot.take()
             return Gradients({}, {}, split)
         with onednn.left_aside(split.without_onednn):

@@ -129,7 +129,7 @@ def record_step(
     )
     on_recovered(run, batch, failures)
     for objective in run.model.objectives():
-        if objective.notes is not None:
+        if objective.notes is not None and objective.name not in record.left_out:
             objective.notes.recorded(record)
     return record
 

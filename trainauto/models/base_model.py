@@ -174,7 +174,7 @@ class BaseModel(ABC):
 
     def left_out_of_checkpoints(self, name: str) -> set[str]:
         """Return which weights of a network checkpoints do not hold: where ``frozen_from`` has them, those frozen."""
-        if not self.frozen_from:
+        if not self.frozen_from or self.is_sharded:
             return set()
         weights = self.networks[name].named_parameters(remove_duplicate=False)
         return {weight for weight, parameter in weights if not parameter.requires_grad}
@@ -210,7 +210,9 @@ class BaseModel(ABC):
             advice = "continue without it, or begin with its weights (path: pretrain_network_g)"
             raise CheckpointError(f"{folder} was written without fully_shard: {advice}")
         for name, network in self.networks.items():
-            load_weights(network, folder / f"{name}.safetensors", self.left_out_of_checkpoints(name))
+            left_out = self.left_out_of_checkpoints(name)
+            if network.state_dict().keys() - left_out:
+                load_weights(network, folder / f"{name}.safetensors", left_out)
         for name, average in self.averages.items():
             file = folder / f"{name}_ema.safetensors"
             file = file if file.exists() else folder / f"{name}.safetensors"
@@ -234,20 +236,17 @@ class BaseModel(ABC):
             "optimizers": {name: optimizer.state_dict() for name, optimizer in optimizers.items()},
             "optimizer_kinds": {name: _kind(optimizer) for name, optimizer in self.optimizers.items()},
             "scalers": scalers,
-            "frozen": {name: self._frozen_digest(name) for name in self.networks} if self.frozen_from else {},
+            "frozen": {name: self._frozen_digest(name) for name in self.networks if self.left_out_of_checkpoints(name)},
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take back :meth:`state_dict`. What the option file sets (rates, betas, decay) stays as it sets it.
 
         Raises:
-            NetworkMismatchError: an optimizer stepped other weights, or those that are not trained are others now.
+            NetworkMismatchError: an optimizer stepped other weights.
+            CheckpointError: weights that the checkpoint does not hold are others now.
         """
-        for name, digest in state.get("frozen", {}).items():
-            if self.frozen_from and digest != self._frozen_digest(name):
-                raise NetworkMismatchError(
-                    f"{self.frozen_from} holds other weights than those that the checkpoint was trained beside"
-                )
+        self._check_frozen(state.get("frozen", {}))
         for name, optimizer in self.optimizers.items():
             if name not in state["optimizers"]:
                 continue  # it was spread over ranks, and came with the weights
@@ -269,6 +268,21 @@ class BaseModel(ABC):
         for objective in self.objectives():
             if objective.scaler is not None and objective.name in state["scalers"]:
                 objective.scaler.load_state_dict(state["scalers"][objective.name])
+
+    def _check_frozen(self, digests: Mapping[str, str]) -> None:
+        """Compare weights that checkpoints do not hold with those of the run; one that held them all goes on so.
+
+        Raises:
+            CheckpointError: they are others.
+        """
+        if not digests:
+            self.frozen_from = ""
+        for name, digest in digests.items():
+            if self.frozen_from and digest != self._frozen_digest(name):
+                raise CheckpointError(
+                    f"{self.frozen_from} holds other weights than those that the checkpoint was trained beside\n"
+                    "  Put them back as they were, or leave --auto_resume out: a run of its own begins."
+                )
 
     def _frozen_digest(self, name: str) -> str:
         """Return what tells the frozen weights of a network from others: some numbers of each tensor, and its shape."""

@@ -181,6 +181,11 @@ class RunOptions(FileOptions):
     logger: RunLogger = option(RunLogger(), "Console, checkpoints, curves.")
 
     @property
+    def loading(self) -> tuple[int, int]:
+        """Processes that make samples, and batches that are drawn ahead of the step; a task has options for them."""
+        return 0, 2
+
+    @property
     def settings(self) -> RunSettings:
         """How its run is kept and told of; options under other names answer for themselves."""
         logger = self.logger

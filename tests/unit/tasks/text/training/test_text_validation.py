@@ -1,6 +1,7 @@
 """Validation of language models: mean loss and perplexity over the tokens of a set, whatever its batches are."""
 
 import math
+from collections.abc import Mapping
 from contextlib import nullcontext
 from typing import Any
 
@@ -8,7 +9,8 @@ import numpy as np
 import pytest
 
 from tests.language_models import GPT2, T5, causal_samples, language_model, pair_samples
-from trainauto.distributed.communicator import SINGLE_PROCESS
+from trainauto.distributed.communicator import SINGLE_PROCESS, TorchCommunicator
+from trainauto.engine.run_errors import RankAbortedError
 from trainauto.engine.signals import StopSignals
 from trainauto.tasks.text.training.language_model import LanguageModel
 from trainauto.tasks.text.training.text_dataset import TextDataset
@@ -112,3 +114,23 @@ def test_figures_are_said_beside_the_unigrams() -> None:
     assert describe_perplexity(result[0]).endswith(f", a unigram model of the training text {math.exp(6):.1f}")
     assert result[0].better_is_higher == {"loss": False, "perplexity": False}
     assert perplexity(1e4) == math.inf
+
+
+class Told(TorchCommunicator):
+    """A rank that hears given words of another."""
+
+    def __init__(self, other: Mapping[str, Any]) -> None:  # no group is joined
+        self.world_size, self._other = 2, other
+
+    def all_gather_object(self, message: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+        return [message, {**message, **self._other}]
+
+
+def test_ranks_leave_a_validation_together() -> None:
+    """A signal to one of them, or its failure, is heard by all: none waits for words that never come."""
+    dataset = TextDataset("val", causal_samples(LENGTHS))
+    model, signals = language_model(dataset, GPT2), StopSignals()
+    assert TextValidation(dataset, 99).validate(model, 1, Told({"signal": 15}), signals) is None
+    assert signals.agreed == 15
+    with pytest.raises(RankAbortedError, match="validation failed on rank 1"):
+        TextValidation(dataset, 99).validate(model, 1, Told({"failed": True}), StopSignals())
