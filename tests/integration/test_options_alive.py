@@ -41,7 +41,7 @@ from trainauto.tasks.sr.degradations.presets import REAL_ESRGAN
 OPTIONS = Path(schema.__file__).parent
 MODULES = (schema, dataset_options, training_options, resource_options)
 PROPERTIES = {
-    Path(module.__file__) for module in (*MODULES, text_options, multitask_options, finetune_options)
+    Path(module.__file__) for module in (*MODULES, run_options, text_options, multitask_options, finetune_options)
 }  # read for their callers
 # Whoever reads there does not use it.
 TELLING = (run_summary.__code__, _facts.__code__, _warn_of_many_workers.__code__, _given.__code__)
