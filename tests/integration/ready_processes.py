@@ -16,7 +16,7 @@ import sys
 import tempfile
 import threading
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
@@ -38,7 +38,7 @@ class ReadyProcess:
         self._stdout = tempfile.TemporaryFile("w+")  # noqa: SIM115 - it lives as long as the process
         self._stderr = self._stdout if is_merged else tempfile.TemporaryFile("w+")  # noqa: SIM115
         self._status, status = os.pipe()
-        socket.send_fds(requests, [request], [self._stdout.fileno(), self._stderr.fileno(), status])
+        socket.send_fds(requests, [request], [status, self._stdout.fileno(), self._stderr.fileno()])
         os.close(status)
         self.pid = self._number()
 
@@ -77,6 +77,26 @@ class ReadyProcess:
         self.wait(timeout)
         stdout = _everything(self._stdout)
         return stdout, "" if self._stderr is self._stdout else _everything(self._stderr)
+
+
+class ReadyWorker(ReadyProcess):
+    """A forked process that answers requests, as :class:`~trainauto.core.worker_process.WorkerProcess` starts it.
+
+    Attributes:
+        stdin: requests.
+        stdout: answers.
+    """
+
+    def __init__(self, request: bytes, requests: socket.socket, errors: IO[bytes]) -> None:
+        theirs_in, mine_in = os.pipe()
+        mine_out, theirs_out = os.pipe()
+        self.stdin, self.stdout = os.fdopen(mine_in, "w", encoding="utf-8"), os.fdopen(mine_out, encoding="utf-8")
+        self.returncode = None
+        self._status, status = os.pipe()
+        socket.send_fds(requests, [request], [status, theirs_out, errors.fileno(), theirs_in])
+        for descriptor in (status, theirs_out, theirs_in):
+            os.close(descriptor)
+        self.pid = self._number()
 
 
 def _everything(file: IO[str]) -> str:
@@ -155,3 +175,22 @@ def begin(
         )
     request = {"words": list(words), "folder": str(cwd), "variables": dict(env), "in_new_session": in_new_session}
     return ReadyProcess(json.dumps(request).encode(), SERVER.asked(), is_merged=is_merged)
+
+
+FORKED = {"trainauto.forecast.trace_worker", "trainauto.forecast.code_worker"}
+"""Workers that are forked. A dry run under a budget counts what its process holds, and loads everything itself."""
+
+
+def begun_worker(
+    afresh: Callable[..., "subprocess.Popen[str]"],
+    module: str,
+    arguments: Sequence[str],
+    variables: Mapping[str, str],
+    errors: IO[bytes],
+) -> "subprocess.Popen[str] | ReadyWorker":
+    """Start a worker process: a fork where it is one of :data:`FORKED`, else as ``afresh`` does."""
+    if module not in FORKED or sys.platform != "linux":
+        return afresh(module, arguments, variables, errors)
+    words = ["-m", module, *arguments]
+    request = {"words": words, "folder": str(Path.cwd()), "variables": dict(variables), "in_new_session": False}
+    return ReadyWorker(json.dumps(request).encode(), SERVER.asked(), errors)

@@ -22,7 +22,7 @@ from types import FrameType
 from typing import Any
 
 REQUEST_BYTES = 2**20
-DESCRIPTORS = 3
+DESCRIPTORS = 4
 
 
 def load() -> None:
@@ -57,20 +57,23 @@ def reap(_number: int, _frame: FrameType | None) -> None:
             pass
 
 
-def keep(request: Mapping[str, Any], requests: socket.socket, stdout: int, stderr: int, status: int) -> None:
-    """Fork what was asked for; write its process number, and its exit status when it has ended."""
+def keep(request: Mapping[str, Any], requests: socket.socket, status: int, *standard: int) -> None:
+    """Fork what was asked for; write its process number, and its exit status when it has ended.
+
+    ``standard`` are its stdout and stderr, and its stdin where it has one.
+    """
     requests.close()
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     child = os.fork()
     if child == 0:
         os.close(status)
-        for descriptor, standard in ((stdout, 1), (stderr, 2)):
-            os.dup2(descriptor, standard)
+        for descriptor, number in zip(standard, (1, 2, 0), strict=False):
+            os.dup2(descriptor, number)
             os.close(descriptor)
         become(**request)
     os.write(status, array("q", [child]).tobytes())
-    os.close(stdout)
-    os.close(stderr)
+    for descriptor in standard:
+        os.close(descriptor)
     os.write(status, array("q", [os.waitpid(child, 0)[1]]).tobytes())
     os._exit(0)
 

@@ -13,7 +13,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -52,15 +52,8 @@ class WorkerProcess:
     def __init__(self, module: str, *arguments: str, environment: Mapping[str, str] | None = None) -> None:
         self._errors: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - it lives as long as the process
         folders = [str(_PACKAGE_FOLDER), *filter(None, [os.environ.get("PYTHONPATH")])]
-        self._process = subprocess.Popen(  # noqa: S603
-            [sys.executable, "-P", "-m", module, *arguments],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._errors,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(folders), **(environment or {})},
-            text=True,
-            encoding="utf-8",
-        )
+        variables = {**os.environ, "PYTHONPATH": os.pathsep.join(folders), **(environment or {})}
+        self._process = _begun(module, arguments, variables, self._errors)
         self._stdin, self._stdout = cast(IO[str], self._process.stdin), cast(IO[str], self._process.stdout)
         self._answers: queue.SimpleQueue[str | None] = queue.SimpleQueue()
         threading.Thread(target=self._listen, daemon=True).start()
@@ -132,6 +125,21 @@ class WorkerProcess:
         self._errors.seek(0)
         lines = self._errors.read().decode("utf-8", errors="replace").strip().splitlines()
         return "; the last it wrote:\n  " + "\n  ".join(lines[-SHOWN_LINES:]) if lines else ""
+
+
+def _begun(
+    module: str, arguments: Sequence[str], variables: Mapping[str, str], errors: IO[bytes]
+) -> "subprocess.Popen[str]":
+    """Start Python on a module, with pipes for requests and answers."""
+    return subprocess.Popen(  # noqa: S603
+        [sys.executable, "-P", "-m", module, *arguments],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=errors,
+        env=dict(variables),
+        text=True,
+        encoding="utf-8",
+    )
 
 
 def start_tracing(*, like_cuda: bool) -> WorkerProcess:
