@@ -16,7 +16,6 @@ from trainauto.builders.optimizers import say_parts
 from trainauto.builders.precision import COMPILER, load_compiler
 from trainauto.builders.resume import take_up
 from trainauto.builders.run_parts import RunParts, build_parts
-from trainauto.builders.schedules import build_schedule
 from trainauto.builders.summary import run_summary
 from trainauto.builders.task_parts import PartsRequest
 from trainauto.builders.trackers import check_trackers, tracker_sinks
@@ -167,7 +166,7 @@ def _build_model(
             load_compiler()
             parallel = parallel_of(loaded.options, ranks)
             model = parts.task.build_model(parts.precision, pretrained=pretrained, parallel=parallel)
-            schedule = build_schedule(loaded, model, *parts.task.length)
+            schedule = parts.task.build_schedule(model)
         except BaseException:
             if tracer is not None:
                 tracer.end()  # nobody wants its answers now
@@ -235,7 +234,7 @@ def _assembled(
     configured_samples = parts.sharding.total(start.configured_samples)
     if goes_back := any(automation.goes_back for automation in parts.automations):
         checkpoints.way_back_steps = WAY_BACK_STEPS
-    with Reporter(_sinks(settings, directory, ranks)) as reporter, loader:
+    with Reporter(_sinks(settings, parts.loaded.options.name, directory, ranks)) as reporter, loader:
         startup_log.pass_on(reporter, directory.log)
         run = Run(
             summary=(summary := run_summary(parts, directory, model, start.plan)),
@@ -248,7 +247,7 @@ def _assembled(
             checkpoints=checkpoints,
             reporter=reporter,
             meter=parts.meter,
-            frequencies=Frequencies(parts.task.validates_every, settings.saves_every, parts.task.best_metric),
+            frequencies=_frequencies(parts),
             budget_bytes=parts.budget_bytes,
             first_plan=parts.facts.plan,
             epochs=_epochs(parts, directory),
@@ -266,6 +265,18 @@ def _assembled(
         # Building has drawn random numbers; training starts from the seed, whatever the parts drew.
         seed_rank(parts.loaded.options.manual_seed, ranks.rank)
         yield run
+
+
+def _frequencies(parts: RunParts) -> Frequencies:
+    task = parts.task
+    return Frequencies(
+        validate=task.validates_every,
+        save=parts.settings.saves_every,
+        best_metric=task.best_metric,
+        validates_epochs=task.validates_epochs,
+        saves_epochs=task.saves_epochs,
+        validates_end=task.validates_end,
+    )
 
 
 def _epochs(parts: RunParts, directory: RunDirectory) -> Epochs:
@@ -291,12 +302,12 @@ def _noise_every(parts: RunParts) -> int:
     return AMONG_RANKS if any(one.noise is not None for one in controllers_of(parts.automations)) else 0
 
 
-def _sinks(settings: RunSettings, directory: RunDirectory, ranks: Communicator) -> Sequence[Sink]:
+def _sinks(settings: RunSettings, name: str, directory: RunDirectory, ranks: Communicator) -> Sequence[Sink]:
     if not ranks.is_first:
         return ()
     every = settings.prints_every
     sinks = default_sinks(directory, every, tensorboard=settings.has_curves)
-    return [*sinks, *tracker_sinks(settings.trackers, directory, settings.root, settings.name, every)]
+    return [*sinks, *tracker_sinks(settings.trackers, directory, settings.root, name, every)]
 
 
 def _write_metadata(run: Run, parts: RunParts, start: WarmStart, directory: RunDirectory) -> None:

@@ -155,26 +155,26 @@ class ClassifierParts(TaskParts):
     """What a run consists of."""
 
     def __init__(self, loaded: Loaded, request: PartsRequest) -> None:
-        self._loaded, self.options = loaded, loaded.options
-        self.network, self.network_words = build_network(self.options), words_of(self.options)
+        self.loaded, options = loaded, loaded.options
+        self.network, self.network_words = build_network(options), words_of(options)
         with locate_errors(loaded, ("train_images", "folder")):
-            self.train_set = FolderImages("train", Path(self.options.train_images.folder), self.options)
+            self.train_set = FolderImages("train", Path(options.train_images.folder), options)
         request.check_samples(self.train_set)
         with locate_errors(loaded, ("val_images", "folder")):
-            self._val_set = FolderImages("val", Path(self.options.val_images.folder), self.options)
+            self._val_set = FolderImages("val", Path(options.val_images.folder), options)
         self.datasets = [self.train_set, self._val_set]
         self.scans = {dataset.name: dataset.scan() for dataset in self.datasets}
-        self.length = run_length(self.options)
-        self.validates_every, self.best_metric, self.metrics = self.options.val_freq, ACCURACY, (ACCURACY,)
+        self.length = run_length(options)
+        self.validates_every, self.best_metric, self.metrics = options.val_freq, ACCURACY, (ACCURACY,)
 
     def axes(self) -> tuple[Axis, ...]:
         return planned_axes()
 
     def first_plan(self) -> Plan:
-        return Plan.of(batch_size=self.options.train.batch_size)
+        return Plan.of(batch_size=self.loaded.options.train.batch_size)
 
     def build_model(self, precision: Precision, *, pretrained: bool, parallel: Parallel | None = None) -> BaseModel:
-        return Classifier(self._loaded, self.network, precision)
+        return Classifier(self.loaded, self.network, precision)
 
     def build_validators(
         self, directory: RunDirectory, device: torch.device, *, in_step: bool = False

@@ -15,7 +15,7 @@ from tests.four_bits import needs_bitsandbytes
 from tests.integration.commands import command, step_records, train, write_options
 from tests.integration.finetune_runs import finetune_options, write_chats, write_model
 from trainauto.automations.stop_file import STOP_FILE
-from trainauto.tasks.finetune.trainer import FinetuneTrainer
+from trainauto.tasks.finetune.conversation_model import ConversationModel
 
 pytestmark = needs_bitsandbytes
 
@@ -67,7 +67,9 @@ def test_it_learns_beside_4_bits(whole: tuple[Path, str]) -> None:
     assert re.search(r"linear layers [\d.]+ MiB in 4 bits; [\d.]+ MiB beside", " ".join(said.split()))
     records = step_records(run)
     assert records[-1]["losses"]["loss"] < records[0]["losses"]["loss"]
-    for folder in (run / "checkpoints").iterdir():
+    for folder in (run / "checkpoints").glob("step_*"):
+        assert all("lora_" in name for name in load_file(folder / "model.safetensors"))
+    for folder in (run / "checkpoints").glob("epoch_*"):
         assert adapters_of(folder)
         assert not (folder / "model.safetensors").exists()
         assert all("lora_" in name and weight.dtype == torch.float32 for name, weight in adapters_of(folder).items())
@@ -80,15 +82,15 @@ def test_a_resume_comes_to_the_same_bits(
     """Stopped after an evaluation and a step: weights are packed anew, to what they were."""
     monkeypatch.chdir(tmp_path)
     options = written(made, tmp_path / "run.yml")
-    given = FinetuneTrainer.training_step
+    given = ConversationModel.begin_step
 
-    def training_step(self: FinetuneTrainer, *arguments: Any, **others: Any) -> Any:
-        if self.state.global_step == 4:
+    def begin_step(self: ConversationModel, step: int | None) -> None:
+        if step == 5:
             (newest(tmp_path) / STOP_FILE).touch()
-        return given(self, *arguments, **others)
+        given(self, step)
 
     with monkeypatch.context() as patched:
-        patched.setattr(FinetuneTrainer, "training_step", training_step)
+        patched.setattr(ConversationModel, "begin_step", begin_step)
         assert train(options).returncode == 0
     resumed = train(options, "--auto_resume")
     assert resumed.returncode == 0, resumed.stderr

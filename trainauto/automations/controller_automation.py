@@ -25,8 +25,8 @@ class ControllerAutomation(Automation):
         controller: decides.
 
     Attributes:
-        fills_plan: whether samples of the step on its way are as large as the plan allows, where plans do not say how
-            large samples are; whoever knows that sets it before each step is recorded.
+        fills_plan: whether the step on its way takes what steps of its plan take, as far as that is not known of its
+            samples; whoever knows that sets it before each step is recorded.
     """
 
     priority = 20
@@ -107,7 +107,7 @@ class ControllerAutomation(Automation):
             plan,
             record.peak,
             is_whole=is_whole and not is_divided,
-            fills_plan=self.fills_plan,
+            fills_plan=self.fills_plan and record.fills_plan,
             units_per_s=units_per_s,
         )
         if decision is None:

@@ -70,6 +70,7 @@ class DynamicBatchSizeOptimizer(ControllerAutomation):
         warmup_period: train the first period under the option file's plan, whatever is predicted.
         min_tokens: fewest tokens of a batch of texts it goes down to; ``None`` is one row.
         max_tokens: most tokens of a batch of texts it goes up to; ``None`` is 16 times those it begins with.
+        target_may_grow: let a forward pass that holds more than ``target_batch_size`` make the step as large as itself.
     """
 
     def __init__(
@@ -89,6 +90,7 @@ class DynamicBatchSizeOptimizer(ControllerAutomation):
         warmup_period: bool = False,
         min_tokens: int | None = None,
         max_tokens: int | None = None,
+        target_may_grow: bool = False,
     ) -> None:
         settings = ControlSettings(
             target_vram_usage=target_vram_usage,
@@ -105,8 +107,9 @@ class DynamicBatchSizeOptimizer(ControllerAutomation):
             LQ_SIZE: (min_lq_size, max_lq_size),
             TOKENS: (1 if min_tokens is None else min_tokens, ANY if max_tokens is None else max_tokens),
         }
-        bounds = Bounds(limits, AXES).at_most(BATCH_SIZE, target_batch_size)
-        super().__init__(Controller(self.name, settings, bounds, EffectiveBatch(target_batch_size)))
+        bounds = Bounds(limits, AXES).at_most(BATCH_SIZE, None if target_may_grow else target_batch_size)
+        steps = EffectiveBatch(target_batch_size, may_grow=target_may_grow)
+        super().__init__(Controller(self.name, settings, bounds, steps))
         self._loop = OwnLoop(
             self.controller, "set_current_parameters(batch_size=..., lq_size=...) before the first step"
         )

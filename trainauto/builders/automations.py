@@ -18,7 +18,7 @@ from trainauto.options.cards import CardPreset
 from trainauto.options.load import LoadedOptions
 from trainauto.options.nested import SECTION
 from trainauto.options.parameters import is_plain, parameters_of
-from trainauto.options.run_options import Automations, AutomationSwitch, FileOptions, RunOptions
+from trainauto.options.run_options import Automations, AutomationSwitch, FileOptions
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class AutomationChoice:
         }
         return {**plain, **self.filled_in, **self.arguments}
 
-    def build(self, loaded: LoadedOptions[RunOptions]) -> Automation:
+    def build(self, loaded: LoadedOptions[FileOptions]) -> Automation:
         """Return it.
 
         Raises:
@@ -78,7 +78,7 @@ def controller_arguments(options: FileOptions) -> Mapping[str, Any] | None:
 
 
 def choose_automation(
-    loaded: LoadedOptions[RunOptions],
+    loaded: LoadedOptions[FileOptions],
     name: str,
     arguments: Mapping[str, Any],
     preset: CardPreset | None,
@@ -118,7 +118,11 @@ def _foreign_bounds(facts: RunFacts) -> frozenset[str]:
 
 
 def _check_axes(
-    loaded: LoadedOptions[RunOptions], name: str, arguments: Mapping[str, Any], foreign: frozenset[str], facts: RunFacts
+    loaded: LoadedOptions[FileOptions],
+    name: str,
+    arguments: Mapping[str, Any],
+    foreign: frozenset[str],
+    facts: RunFacts,
 ) -> None:
     """Refuse bounds of what the plans of this run have not.
 
@@ -139,8 +143,8 @@ def _check_axes(
 
 
 def build_automations(
-    loaded: LoadedOptions[RunOptions], facts: RunFacts, device: torch.device
-) -> tuple[list[Automation], LoadedOptions[RunOptions]]:
+    loaded: LoadedOptions[FileOptions], facts: RunFacts, device: torch.device
+) -> tuple[list[Automation], LoadedOptions[FileOptions]]:
     """Return the automations of a run in the order they are asked, and its options with all their arguments in force.
 
     Args:
@@ -166,7 +170,7 @@ def build_automations(
     return sorted(built, key=lambda automation: automation.priority), with_all_arguments(loaded, chosen)
 
 
-def _checked(loaded: LoadedOptions[RunOptions], chosen: AutomationChoice, facts: RunFacts) -> Automation:
+def _checked(loaded: LoadedOptions[FileOptions], chosen: AutomationChoice, facts: RunFacts) -> Automation:
     automation = chosen.build(loaded)
     with locate_errors(loaded, (SECTION, chosen.name)):
         try:
@@ -176,7 +180,9 @@ def _checked(loaded: LoadedOptions[RunOptions], chosen: AutomationChoice, facts:
     return automation
 
 
-def with_all_arguments(loaded: LoadedOptions[RunOptions], chosen: list[AutomationChoice]) -> LoadedOptions[RunOptions]:
+def with_all_arguments(
+    loaded: LoadedOptions[FileOptions], chosen: list[AutomationChoice]
+) -> LoadedOptions[FileOptions]:
     """Return options in which automations have the names they are registered by, and those that run all arguments."""
     section = loaded.options.training_automations
     arguments = {choice.name: choice.in_force for choice in chosen}

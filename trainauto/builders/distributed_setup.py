@@ -14,7 +14,7 @@ from trainauto.distributed.rendezvous import launch_of_now
 from trainauto.engine.checkpoint import Checkpoints
 from trainauto.models.parallel import Parallel, overlapped, sharded
 from trainauto.options.load import LoadedOptions
-from trainauto.options.run_options import RunOptions, RunSettings
+from trainauto.options.run_options import FileOptions, RunSettings
 from trainauto.storage.run_directory import RunDirectory
 from trainauto.storage.run_lock import RunLock
 from trainauto.storage.run_metadata import names_sha256, was_launched_as
@@ -25,7 +25,7 @@ OF_ONE_MACHINE: Any = {"memory": {"budget", "cpu_budget"}, "num_threads": True}
 
 def check_same_everywhere(
     ranks: Communicator,
-    loaded: LoadedOptions[RunOptions],
+    loaded: LoadedOptions[FileOptions],
     datasets: Sequence[DynamicDataset],
     scans: Mapping[str, DatasetScan],
 ) -> None:
@@ -54,7 +54,7 @@ def check_same_everywhere(
 
 
 def limit_and_sharding(
-    loaded: LoadedOptions[RunOptions], ranks: Communicator, limit_bytes: int | None
+    loaded: LoadedOptions[FileOptions], ranks: Communicator, limit_bytes: int | None
 ) -> tuple[int | None, SampleSharding]:
     """Return the memory that plans are made for, and how samples are divided among ranks.
 
@@ -82,7 +82,7 @@ def limit_and_sharding(
     return max(known_limits), SampleSharding.by_memory(known_limits)
 
 
-def parallel_of(options: RunOptions, ranks: Communicator) -> Parallel | None:
+def parallel_of(options: FileOptions, ranks: Communicator) -> Parallel | None:
     """Return how the network becomes one of several ranks where they meet in its backward pass; ``None`` elsewhere."""
     chosen = options.among_ranks
     ranks.reduces_in_backward = ranks.world_size > 1 and (chosen.ddp_overlap or chosen.fully_shard)
@@ -92,7 +92,7 @@ def parallel_of(options: RunOptions, ranks: Communicator) -> Parallel | None:
 
 
 def new_run(
-    loaded: LoadedOptions[RunOptions], settings: RunSettings, ranks: Communicator, lock: RunLock
+    loaded: LoadedOptions[FileOptions], settings: RunSettings, ranks: Communicator, lock: RunLock
 ) -> RunDirectory:
     """Have the first rank make the run's folder and take it; return it."""
 

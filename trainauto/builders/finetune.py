@@ -1,244 +1,230 @@
 """Runs of fine-tuning: the model, its conversations, and what trains it, from options."""
 
 import json
-import logging
-import time
+import math
 from collections.abc import Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 
 from trainauto.builders.components import locate_errors
-from trainauto.builders.finetune_automations import controller_settings, watching
-from trainauto.builders.finetune_data import FinetuneData, build_finetune_data, processor_of
-from trainauto.builders.finetune_words import (
-    measured,
-    memory_words,
-    model_words,
-    packed_words,
-    rate_words,
-    step_words,
-    trained_words,
-)
-from trainauto.builders.trackers import tracker_sinks, tracker_words
-from trainauto.builders.trainer_lines import SayChanges, StopOnSignal, already_over, in_place_of_bars
-from trainauto.builders.trainer_run import Pair, RunPlace, TrainerRun
-from trainauto.builders.trainer_trial import try_trainer
+from trainauto.builders.finetune_automations import largest_step, with_own_automations
+from trainauto.builders.finetune_data import build_finetune_data, processor_of
+from trainauto.builders.finetune_words import Pair, measured_words, model_words, packed_words, rate_words, step_words
+from trainauto.builders.task_parts import PartsRequest, TaskParts
 from trainauto.core.errors import InputError, Problem
+from trainauto.core.plan import BATCH_SIZE, Axis, Plan
 from trainauto.core.program import program_words
+from trainauto.core.records import Progress
 from trainauto.core.run_events import LengthUnit
-from trainauto.core.words import counted
-from trainauto.engine.signals import StopSignals
-from trainauto.integrations.huggingface.arguments import MemoryAwareTrainingArguments
-from trainauto.integrations.huggingface.step_rates import RateOfStep
-from trainauto.integrations.huggingface.train_data import MOST_STEP_SAMPLES, STEP_SAMPLES
-from trainauto.optim.batch_scaling import BatchScaling
+from trainauto.core.sharding import SampleSharding
+from trainauto.data.batcher import Batcher, EpochBatches
+from trainauto.engine.training import LastResort
+from trainauto.engine.validation_set import ValidationSet
+from trainauto.models.base_model import BaseModel
+from trainauto.models.parallel import Parallel
 from trainauto.optim.precision import Precision
 from trainauto.optim.registry import SCHEDULES
 from trainauto.optim.schedules import RateSchedule
 from trainauto.options.finetune_options import FinetuneOptions, FinetuneTraining, step_conversations, warmup_of
 from trainauto.options.load import LoadedOptions
 from trainauto.storage.run_directory import RunDirectory
-from trainauto.tasks.finetune.endings import MeasureAtTheEnd
-from trainauto.tasks.finetune.epoch_models import EpochModels
+from trainauto.tasks.finetune.conversation_model import LOSS, ConversationModel, adamw
+from trainauto.tasks.finetune.conversation_set import ConversationSet, ConversationValidation
+from trainauto.tasks.finetune.epoch_models import write_epoch
 from trainauto.tasks.finetune.four_bits import FourBits
-from trainauto.tasks.finetune.models import (
-    ModelSettings,
-    adapted,
-    checkpoint_activations,
-    load_model,
-    most_positions,
-)
+from trainauto.tasks.finetune.largest_conversation import LargestConversation
+from trainauto.tasks.finetune.models import ModelSettings, adapted, checkpoint_activations, load_model, most_positions
 from trainauto.tasks.finetune.processors import keep_other_parts
-from trainauto.tasks.finetune.trainer import FinetuneTrainer
+from trainauto.tasks.finetune.smaller_pictures import SmallerPictures
 from trainauto.tasks.text.training.hub import without_library_noise
-
-logger = logging.getLogger(__name__)
+from trainauto.tasks.text.training.text_dataset import refuse_ranks
 
 Loaded = LoadedOptions[FinetuneOptions]
 
+SAMPLE = "sample"
+"""Of what is known beside an option file: the largest conversation."""
 
-class FinetuneRun(TrainerRun):
+
+class FinetuneParts(TaskParts):
     """A vision-language model and the conversations it is taught.
 
     Args:
         loaded: the option file.
-        precision: number format, and the device.
+        request: how its parts are to be built.
 
     Raises:
-        InputError: model, processor or conversations cannot be used.
+        InputError: model, processor or conversations cannot be used, or the run that is resumed is of another model.
     """
 
-    has_curves = True
+    validates_every = 0
+    saves_epochs = validates_end = True
 
-    def __init__(self, loaded: Loaded, precision: Precision) -> None:
-        self._loaded, self._precision = loaded, precision
-        training = loaded.options.training
-        self.place = RunPlace(Path(training.output_dir), "", ("training", "output_dir"))
-        self.checkpoint_words = f"a checkpoint every {counted(training.save_steps, 'step')}, and after each epoch"
-        self._settings = controller_settings(loaded)
-        self._watchers = watching(loaded)
-        _check_precision(loaded, precision)
+    def __init__(self, loaded: Loaded, request: PartsRequest) -> None:
+        self.loaded = loaded
+        options, training = loaded.options, loaded.options.training
+        refuse_ranks(SampleSharding.equal(request.world_size))
+        if request.earlier is not None:
+            check_earlier(loaded, request.earlier)
+        self._precision = request.precision
         self._processor = processor_of(loaded)
-        self._model = build_model(loaded, precision)
-        self._data: FinetuneData = build_finetune_data(loaded, self._processor, most_positions(self._model))
+        self.network = build_network(loaded, request.precision)
+        data = build_finetune_data(loaded, self._processor, most_positions(self.network))
+        self._data = data
+        self._train_set = ConversationSet("train", data.train, data.collate, data.pictures.longest)
+        if largest_step(options) > step_conversations(training):
+            self._train_set.bounding_option = "max_batch_size"
+        self.train_set = self._train_set
+        request.check_samples(self.train_set)
+        self._validations: list[ConversationValidation] = []
+        if data.val is not None:
+            val_set = ConversationSet("val", data.val, data.collate, 0)
+            self._validations.append(ConversationValidation(val_set, training.per_device_train_batch_size))
+        self.datasets = [self.train_set, *(validation.dataset for validation in self._validations)]
+        self.scans = {dataset.name: dataset.scan() for dataset in self.datasets}
+        lora = f", LoRA of rank {options.lora.r}" if options.lora is not None else ""
+        self.network_words = f"{options.model.name}{lora}"
+        self.length = _length(training, len(self.train_set))
+        self.length_key = f"{'max_steps' if training.max_steps else 'num_train_epochs'} under training"
+        self.validates_epochs = bool(self._validations) and training.eval_every_epoch
+        self.metrics, self.best_metric = (LOSS,), LOSS if self._validations else None
+        self.rate_scaling = training.lr_scaling
 
-    def checkpoints(self, directory: RunDirectory) -> Path:
-        """Return the run's own folder of checkpoints."""
-        return directory.checkpoints
+    def axes(self) -> tuple[Axis, ...]:
+        """Return the conversations of a pass: up to those of a step, or to what steps may grow to."""
+        return (Axis(BATCH_SIZE, "samples", 1, largest_step(self.loaded.options)),)
 
-    def curves(self, directory: RunDirectory) -> Path:
-        """Return the folder of event files beside the runs."""
-        return directory.tensorboard
+    def first_plan(self) -> Plan:
+        """Return the conversations of a step, in the passes of the option file."""
+        training = self.loaded.options.training
+        passes = training.gradient_accumulation_steps
+        return Plan.of(batch_size=step_conversations(training), micro_batches=passes)
 
-    def check_earlier(self, directory: RunDirectory) -> None:
-        """Refuse to resume a run of another name, model or adapters.
+    def automations(self) -> Loaded:
+        """Return the option file with the controller of its steps, a stop file and the end at a low loss."""
+        return with_own_automations(self.loaded, self._precision.device.type)
 
-        Raises:
-            InputError: says what differs, and what to do.
-        """
-        try:
-            config = json.loads(directory.config.read_text(encoding="utf-8"))
-            model = config["model"]
-            before = config["name"], model["name"], model["load_in_4bit"], config["lora"]
-        except (OSError, ValueError, KeyError, TypeError):
-            return
-        now = self._loaded.options.model_dump(mode="json")
-        names = {key: now["model"][key] for key in ("name", "load_in_4bit")}
-        names = {"name": now["name"], **{f"model.{key}": value for key, value in names.items()}, "lora": now["lora"]}
-        for (key, value), earlier in zip(names.items(), before, strict=True):
-            if value != earlier:
-                with locate_errors(self._loaded, self.place.option):
-                    message = f"the newest run there, {directory.path}, has {key} {earlier}, and this file {value}"
-                    advice = "Give each file an output_dir of its own, or begin a new run without --auto_resume."
-                    raise InputError(Problem(message, advice=advice))
+    def build_model(self, precision: Precision, *, pretrained: bool, parallel: Parallel | None = None) -> BaseModel:
+        """Return the model with its optimizer."""
+        del pretrained, parallel
+        options = self.loaded.options
+        model = finetuned_model(self.network, options, precision)
+        model.frozen_from = f"model.name {options.model.name}" if options.lora is not None else ""
+        return model
+
+    def build_schedule(self, model: BaseModel) -> RateSchedule:
+        """Return how rates go, in the words of transformers' Trainer."""
+        for optimizer in model.optimizers.values():
+            RateSchedule.remember_rates(optimizer)
+        training = self.loaded.options.training
+        return schedule_of(training, len(self.train_set), *self.length, step_conversations(training))
+
+    def draws(self) -> tuple[None, Batcher]:
+        """Return how many conversations a draw holds: none goes beyond the end of an epoch."""
+        return None, EpochBatches(len(self.train_set))
+
+    def build_validators(
+        self, directory: RunDirectory, device: torch.device, *, in_step: bool = False
+    ) -> Sequence[ValidationSet]:
+        """Return what measures the loss on conversations that are set aside."""
+        del directory, device, in_step
+        return self._validations
+
+    def last_resort(self, *, checkpointing_may_help: bool) -> LastResort:
+        """Return what reduces pictures, as far as the file allows, where not even one conversation fits."""
+        del checkpointing_may_help
+        return SmallerPictures(self._data.pictures, self._train_set.learn_largest)
+
+    def trace_facts(self) -> Mapping[str, Any]:
+        """Return the largest conversation."""
+        template = self._train_set.planned().template
+        return {SAMPLE: LargestConversation(template.leaves, "").as_known()}
+
+    def measured(self) -> tuple[str, ...]:
+        """Return what validations will measure."""
+        return tuple(f"{validation.name}/{LOSS}" for validation in self._validations)
 
     def facts(self) -> Sequence[Pair]:
-        """Return lines of the start."""
-        options = self._loaded.options
-        budget_bytes = options.memory.budget_bytes(self._precision.device.type)
+        """Return lines on model, conversations, steps and rates."""
+        training = self.loaded.options.training
         return (
-            ("device", str(self._precision.device)),
-            ("model", f"{options.model.name}, {model_words(self._model, self._precision)}"),
-            *packed_words(self._model),
+            ("model", model_words(self.network, self._precision)),
+            *packed_words(self.network),
             *self._data.facts(),
-            ("steps", step_words(options.training)),
-            ("rates", rate_words(options.training)),
-            ("memory", memory_words(budget_bytes, self._precision)),
-            ("trackers", tracker_words(options.logger, self.place.root)),
+            ("steps", step_words(training)),
+            ("rates", rate_words(training)),
         )
 
-    def train(self, directory: RunDirectory, signals: StopSignals, *, resumes: bool) -> Sequence[Pair]:
-        """Train, and return lines of the end: why it ended, how long it took, where the model is.
+    def at_epoch_end(self, directory: RunDirectory, epoch: int, progress: Progress) -> None:
+        """Write the model of the epoch that has ended, for transformers and peft."""
+        write_epoch(directory.checkpoints, epoch - 1, progress, self.write_model)
 
-        Raises:
-            NothingFitsError: memory runs out, and there is no smaller plan.
-            NonFiniteError: a loss or a gradient is no number.
-        """
-        start = time.monotonic()
-        trainer = self._trainer(self._arguments(self.checkpoints(directory)), directory)
-        options = self._loaded.options
-        every = options.training.logging_steps
-        trainer.own_sinks = tracker_sinks(options.logger, directory, self.place.root, options.name, every)
-        epochs = EpochModels(directory.checkpoints, trainer, self.write_model)
-        trainer.add_callback(epochs)
-        trainer.add_callback(SayChanges(self.changes))
-        if self._data.val is not None:
-            trainer.add_callback(MeasureAtTheEnd(trainer))
-        trainer.add_callback(StopOnSignal(signals, lambda: trainer.end.interrupt(f"stopped by {signals.name}")))
-        with without_library_noise():
-            trainer.train(resume_from_checkpoint=True if resumes else None)
-        step = trainer.state.global_step
-        if signals.received:
-            return (("stopped", f"{signals.name} after step {step}, saved; --auto_resume goes on from there"),)
-        folder = epochs.finish()
-        has_trained = trainer.session.trained_samples > 0
+    def finish(self, directory: RunDirectory, progress: Progress) -> Sequence[Pair]:
+        """Write the model of the last step; return what it came to, and how to try it."""
+        epoch = max(0, -(-progress.samples // len(self.train_set)) - 1)
+        folder = write_epoch(directory.checkpoints, epoch, progress, self.write_model)
+        others = "" if self._validations else " OTHER.jsonl"
         return (
-            ("ended", trainer.ending().reason if has_trained else already_over(trainer.session)),
-            ("trained", trained_words(trainer.session, time.monotonic() - start, resumes=resumes)),
-            *measured(trainer),
+            *measured_words(self._validations),
             ("model", str(folder)),
-            (
-                "to try it",
-                f"{program_words()} test {directory.path}{'' if self._data.val is not None else ' OTHER.jsonl'}",
-            ),
+            ("to try it", f"{program_words()} test {directory.path}{others}"),
         )
-
-    def try_steps(self, folder: Path, steps: int) -> Sequence[Pair]:
-        """Train a few steps, and measure."""
-        given = {"max_steps": steps, "save_strategy": "no", "eval_strategy": "no"}
-        return try_trainer(self._trainer(self._arguments(folder, **given), None))
 
     def write_model(self, folder: Path) -> None:
         """Write adapters or weights, and the processor, as transformers and peft load them."""
+        network: Any = self.network
         with without_library_noise():
-            self._model.save_pretrained(str(folder))  # type: ignore[operator]
+            network.save_pretrained(str(folder))
         self._processor.save_pretrained(str(folder))
-        keep_other_parts(self._loaded.options.model.name, folder)
-
-    def _trainer(self, arguments: MemoryAwareTrainingArguments, directory: RunDirectory | None) -> FinetuneTrainer:
-        data, training = self._data, self._loaded.options.training
-        trainer = FinetuneTrainer(
-            self._model,
-            arguments,
-            data.train,
-            data.val,
-            data.collate,
-            pictures=data.pictures,
-            make_schedule=partial(schedule_of, training, len(data.train)),
-            directory=directory,
-        )
-        in_place_of_bars(trainer)
-        if training.lr_scaling != "none":
-            scaling = BatchScaling(training.lr_scaling, step_conversations(training))
-            trainer.add_callback(RateOfStep(trainer, scaling, by_plan=False))
-        return trainer
-
-    def _arguments(self, output_dir: Path, **others: Any) -> MemoryAwareTrainingArguments:
-        options = self._loaded.options
-        training, memory = options.training, options.memory
-        budget_bytes = memory.budget_bytes(self._precision.device.type)
-        length = {"max_steps": training.max_steps} if training.max_steps else {}
-        measures = self._data.val is not None and training.eval_every_epoch
-        given: dict[str, Any] = {
-            "per_device_train_batch_size": training.per_device_train_batch_size,
-            "per_device_eval_batch_size": training.per_device_train_batch_size,
-            "gradient_accumulation_steps": training.gradient_accumulation_steps,
-            "max_batch_size": None if self._settings is not None else training.per_device_train_batch_size,
-            "memory_budget": f"{budget_bytes}B" if budget_bytes else None,
-            "memory_settings": self._settings or {},
-            "training_automations": self._watchers,
-            "num_train_epochs": training.num_train_epochs,
-            **length,
-            "learning_rate": training.learning_rate,
-            "weight_decay": training.weight_decay,
-            "max_grad_norm": training.max_grad_norm or 0.0,
-            "logging_steps": training.logging_steps,
-            "save_steps": training.save_steps,
-            "save_total_limit": training.save_total_limit,
-            "eval_strategy": "epoch" if measures else "no",
-            "prediction_loss_only": True,
-            "label_names": ["labels"],
-            "seed": options.manual_seed,
-            "use_cpu": self._precision.device.type == "cpu",
-            "bf16": self._precision.dtype == torch.bfloat16,
-            "fp16": self._precision.dtype == torch.float16,
-            "dataloader_num_workers": training.dataloader_num_workers,
-            "report_to": [],
-            "run_name": options.name,
-            "disable_tqdm": True,
-            "remove_unused_columns": False,
-        }
-        arguments = MemoryAwareTrainingArguments(str(output_dir), **{**given, **others})
-        # Of one pass as well: what does not fit runs in several, and a step keeps its conversations.
-        setattr(arguments, STEP_SAMPLES, step_conversations(training))
-        setattr(arguments, MOST_STEP_SAMPLES, training.max_batch_size)
-        return arguments
+        keep_other_parts(self.loaded.options.model.name, folder)
 
 
-def build_model(loaded: Loaded, precision: Precision) -> torch.nn.Module:
+def check_earlier(loaded: Loaded, directory: RunDirectory) -> None:
+    """Refuse to resume a run of another name, model or adapters, or one that a Trainer wrote.
+
+    Raises:
+        InputError: says what differs, and what to do.
+    """
+    old = sorted(directory.checkpoints.glob("checkpoint-*")) if directory.checkpoints.is_dir() else []
+    if old and not list(directory.checkpoints.glob("step_*")):
+        with locate_errors(loaded, ("training", "output_dir")):
+            message = f"{old[-1]} was written by an earlier version, whose runs cannot be resumed"
+            advice = "Begin a new run without --auto_resume, from the model of an epoch: model: {name: .../epoch_N}."
+            raise InputError(Problem(message, advice=advice))
+    try:
+        config = json.loads(directory.config.read_text(encoding="utf-8"))
+        model = config["model"]
+        before = config["name"], model["name"], model["load_in_4bit"], config["lora"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return
+    now = loaded.options.model_dump(mode="json")
+    names = {key: now["model"][key] for key in ("name", "load_in_4bit")}
+    names = {"name": now["name"], **{f"model.{key}": value for key, value in names.items()}, "lora": now["lora"]}
+    for (key, value), earlier in zip(names.items(), before, strict=True):
+        if value != earlier:
+            with locate_errors(loaded, ("training", "output_dir")):
+                message = f"the newest run there, {directory.path}, has {key} {earlier}, and this file {value}"
+                advice = "Give each file an output_dir of its own, or begin a new run without --auto_resume."
+                raise InputError(Problem(message, advice=advice))
+
+
+def finetuned_model(network: nn.Module, options: FinetuneOptions, precision: Precision) -> ConversationModel:
+    """Return a network as the engine trains it."""
+    training = options.training
+    optimizer = adamw(network, training.learning_rate, training.weight_decay)
+    return ConversationModel(network, optimizer, precision, training.learning_rate)
+
+
+def _length(training: FinetuneTraining, conversations: int) -> tuple[int, LengthUnit]:
+    """Return the length of a run, and what it is counted in."""
+    if training.max_steps is not None:
+        return training.max_steps, "steps"
+    return math.ceil(training.num_train_epochs * conversations), "samples"
+
+
+def build_network(loaded: Loaded, precision: Precision) -> nn.Module:
     """Return the model of an option file, with adapters where it wants some.
 
     Raises:
@@ -249,6 +235,8 @@ def build_model(loaded: Loaded, precision: Precision) -> torch.nn.Module:
         dtype = weights_dtype(options, precision)
         four_bits = four_bits_of(options, precision)
         model = load_model(ModelSettings(options.model.name, options.model.attention, dtype, four_bits))
+    if four_bits is None:
+        model = model.to(precision.device)
     if options.memory.gradient_checkpointing:
         checkpoint_activations(model)
     lora = options.lora
@@ -299,9 +287,3 @@ def schedule_of(
     shape = SCHEDULES.get(training.lr_scheduler_type)(**arguments.get(training.lr_scheduler_type, {}))
     length = warmup * step if warmup >= 1 else warmup * total
     return RateSchedule(shape, total, unit, length, decays_after_warmup=True, step=step)
-
-
-def _check_precision(loaded: Loaded, precision: Precision) -> None:
-    if precision.dtype == torch.float16 and precision.device.type == "cpu":
-        with locate_errors(loaded, ("amp_bf16",)):
-            raise InputError(Problem("float16 needs a card in a Trainer's run", advice="Write amp_bf16: true."))

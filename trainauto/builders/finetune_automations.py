@@ -1,64 +1,92 @@
-"""What automations of a fine-tuning file do: the controller of its batches, and those that watch the run."""
+"""What automations of a fine-tuning file do: the controller of its passes, and those that watch the run."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from trainauto.builders.components import locate_errors
-from trainauto.builders.trainer_watchers import watchers_of
 from trainauto.core.errors import InputError, Problem
 from trainauto.core.registry import in_one_word
-from trainauto.integrations.loop_controller import settings_of
-from trainauto.options.finetune_options import FinetuneOptions
+from trainauto.options.finetune_options import FinetuneOptions, step_conversations
 from trainauto.options.load import LoadedOptions
-from trainauto.options.run_options import CONTROLLER
+from trainauto.options.nested import SECTION
+from trainauto.options.run_options import CONTROLLER, Automations, AutomationSwitch
 
 Loaded = LoadedOptions[FinetuneOptions]
 
-
-def watching(loaded: Loaded) -> dict[str, Any]:
-    """Return the automations of a run: those of the file, a stop file, and the end at a low loss.
-
-    Raises:
-        InputError: one cannot be used.
-    """
-    training = loaded.options.training
-    advice = f"{CONTROLLER} says how far batches fill the memory."
-    low = {"loss": training.early_stop_loss, "patience": training.early_stop_patience}
-    own: dict[str, Any] = {"StopFile": {}}
-    own |= {"StopAtLowLoss": low} if training.early_stop_loss is not None else {}
-    watchers = watchers_of(loaded, CONTROLLER, advice)
-    if "StopAtLowLoss" in watchers and "StopAtLowLoss" in own:
-        with locate_errors(loaded, ("training", "early_stop_loss")):
-            message = "the loss that ends the run is given twice, as early_stop_loss and to StopAtLowLoss"
-            raise InputError(Problem(message, advice="Remove one."))
-    return {**own, **watchers}
+STOP_FILE, LOW_LOSS = "StopFile", "StopAtLowLoss"
 
 
-def controller_settings(loaded: Loaded) -> dict[str, Any] | None:
-    """Return what the controller of batches goes by; ``None`` where it is switched off.
+def largest_step(options: FinetuneOptions) -> int:
+    """Return the most conversations of a step: those of the file, or what memory may let it grow to."""
+    return max(step_conversations(options.training), options.training.max_batch_size or 0)
+
+
+def controller_settings(loaded: Loaded) -> Mapping[str, Any] | None:
+    """Return what the file gives the controller of its passes; ``None`` where it is switched off.
 
     Raises:
-        InputError: a setting is unknown, or a value cannot be.
+        InputError: it bounds passes, which sections of the file do.
     """
     automations = loaded.options.training_automations
     if not automations.enabled:
         return None
-    for name, switch in (automations.__pydantic_extra__ or {}).items():
-        if in_one_word(name) == in_one_word(CONTROLLER):
-            if not switch.enabled:
-                return None
-            with locate_errors(loaded, ("training_automations", name)):
-                _check_bounds(switch.arguments)
-                settings_of(switch.arguments)
-            return switch.arguments
-    return {}
+    name, switch = _written(automations, CONTROLLER)
+    if switch is None:
+        return {}
+    if not switch.enabled:
+        return None
+    for argument in switch.arguments:
+        if argument.endswith("batch_size"):
+            with locate_errors(loaded, (SECTION, name)):
+                advice = (
+                    "Remove it: a pass holds at most the conversations of a step, per_device_train_batch_size times "
+                    "gradient_accumulation_steps under training; max_batch_size there lets steps grow beyond them."
+                )
+                raise InputError(Problem(f"{argument} is no bound of fine-tuning", advice=advice, argument=argument))
+    return switch.arguments
 
 
-def _check_bounds(settings: Mapping[str, Any]) -> None:
-    for name in settings:
-        if name.endswith("batch_size"):
-            advice = (
-                "Remove it: a pass holds at most the conversations of a step, per_device_train_batch_size times "
-                "gradient_accumulation_steps under training; what lets steps grow beyond them is max_batch_size there."
-            )
-            raise InputError(Problem(f"{name} is no bound of a Trainer's run", advice=advice))
+def with_own_automations(loaded: Loaded, device_type: str) -> Loaded:
+    """Return the file with the automations that every run of fine-tuning has: a controller, a stop file, a low loss.
+
+    Where the file does not name a controller, there is one only where something limits memory.
+
+    Args:
+        loaded: the option file.
+        device_type: of the device that the run trains on.
+
+    Raises:
+        InputError: what ends the run at a low loss is given twice, or the controller is given bounds.
+    """
+    options = loaded.options
+    section, training, settings = options.training_automations, options.training, controller_settings(loaded)
+    switches: dict[str, Any] = {
+        name: switch if section.enabled else AutomationSwitch(enabled=False, **switch.arguments)
+        for name, switch in (section.model_extra or {}).items()
+    }
+    is_bounded = device_type != "cpu" or options.memory.budget_bytes(device_type) is not None
+    if settings is not None and (settings or is_bounded):
+        step, largest = step_conversations(training), largest_step(options)
+        own: dict[str, Any] = {"target_batch_size": step, "min_batch_size": 1, "max_batch_size": largest}
+        own |= {"target_may_grow": True} if largest > step else {}
+        switches[_written(section, CONTROLLER)[0]] = AutomationSwitch(**own, **settings)
+    if _written(section, STOP_FILE)[1] is None:
+        switches[STOP_FILE] = AutomationSwitch()
+    if training.early_stop_loss is not None:
+        name, switch = _written(section, LOW_LOSS)
+        if switch is not None and switch.enabled and section.enabled:
+            with locate_errors(loaded, ("training", "early_stop_loss")):
+                message = "the loss that ends the run is given twice, as early_stop_loss and to StopAtLowLoss"
+                raise InputError(Problem(message, advice="Remove one."))
+        low: dict[str, Any] = {"loss": training.early_stop_loss, "patience": training.early_stop_patience}
+        switches[name] = AutomationSwitch(**low)
+    return replace(loaded, options=options.model_copy(update={SECTION: Automations(**switches)}))
+
+
+def _written(section: Automations, name: str) -> tuple[str, AutomationSwitch | None]:
+    """Return how a file writes an automation, and its switch; ``None`` where it does not."""
+    for written, switch in (section.model_extra or {}).items():
+        if in_one_word(written) == in_one_word(name):
+            return written, switch
+    return name, None

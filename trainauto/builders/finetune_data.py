@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from trainauto.builders.components import locate_errors
-from trainauto.builders.trainer_run import Pair
+from trainauto.builders.finetune_words import Pair
 from trainauto.core.errors import InputError, Problem
 from trainauto.core.shuffling import shuffled_order
 from trainauto.core.words import counted

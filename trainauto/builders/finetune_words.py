@@ -1,19 +1,22 @@
 """What a run of fine-tuning says of itself at its start and at its end."""
 
 import math
+from collections.abc import Sequence
 
 import torch
 from torch import nn
 
-from trainauto.builders.trainer_run import Pair
 from trainauto.core.units import size_text
 from trainauto.core.words import counted
-from trainauto.integrations.huggingface.session import MemorySession
 from trainauto.optim.precision import Precision
 from trainauto.options.finetune_options import FinetuneTraining, step_conversations, warmup_of
-from trainauto.reporting.formatting import duration, in_thousands
+from trainauto.reporting.formatting import in_thousands
+from trainauto.tasks.finetune.conversation_model import LOSS
+from trainauto.tasks.finetune.conversation_set import ConversationValidation
 from trainauto.tasks.finetune.four_bits import bytes_in_four_bits, weights_of
-from trainauto.tasks.finetune.trainer import FinetuneTrainer
+
+Pair = tuple[str, str]
+"""A label, and what it says."""
 
 
 def model_words(model: nn.Module, precision: Precision) -> str:
@@ -57,28 +60,13 @@ def rate_words(training: FinetuneTraining) -> str:
     return f"{training.learning_rate:g}, {kind}{rises if warmup else ''}{scaling}, {length}{wins}"
 
 
-def memory_words(budget_bytes: int | None, precision: Precision) -> str:
-    """Return how much memory there is."""
-    if budget_bytes:
-        return f"{size_text(budget_bytes)} (budget)"
-    return "all there is" if precision.device.type == "cuda" else "no limit on the CPU (memory: budget sets one)"
-
-
-def trained_words(session: MemorySession, seconds: float, *, resumes: bool) -> str:
-    """Return what has been trained in all, and how much of it in this call."""
-    progress, samples = session.progress, session.trained_samples
-    done = f"{counted(progress.steps, 'step')}, {counted(progress.samples, 'conversation')}"
-    if not samples:
-        return done
-    return f"{done}{f', {samples} of them now,' if resumes else ''} in {duration(seconds)}"
-
-
-def measured(trainer: FinetuneTrainer) -> list[Pair]:
-    """Return the loss on what is set aside, as it was measured where the run ended; else it is measured now."""
-    if trainer.eval_dataset is None:
-        return []
-    step = trainer.state.global_step
-    known = [entry for entry in trainer.state.log_history if "eval_loss" in entry and entry["step"] == step]
-    loss = float(known[-1]["eval_loss"] if known else trainer.evaluate()["eval_loss"])
-    perplexity = math.exp(min(loss, 50))
-    return [("measured", f"loss {loss:.4g} on {len(trainer.eval_dataset)} set aside, perplexity {perplexity:.4g}")]
+def measured_words(validations: Sequence[ConversationValidation]) -> list[Pair]:
+    """Return the loss on what is set aside, as it was measured last."""
+    words = []
+    for validation in validations:
+        if validation.last is not None:
+            loss = validation.last.metrics[LOSS]
+            perplexity = math.exp(min(loss, 50))
+            set_aside = len(validation.dataset)
+            words.append(("measured", f"loss {loss:.4g} on {set_aside} set aside, perplexity {perplexity:.4g}"))
+    return words

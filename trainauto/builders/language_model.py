@@ -12,6 +12,7 @@ from trainauto.builders.language_networks import build_language_model, build_net
 from trainauto.builders.task_parts import TaskParts
 from trainauto.builders.texts import Loaded, build_texts, kept_model, vocabulary_facts
 from trainauto.core.plan import TOKENS, Axis, Plan
+from trainauto.core.records import Progress
 from trainauto.core.run_events import DETAIL, LengthUnit
 from trainauto.core.sharding import SampleSharding
 from trainauto.core.words import counted
@@ -65,8 +66,8 @@ class LanguageModelParts(TaskParts):
         earlier: RunDirectory | None = None,
     ) -> None:
         refuse_ranks(SampleSharding.equal(world_size))
-        self._loaded = loaded
-        self.options = options = loaded.options
+        self.loaded = self._loaded = loaded
+        options = loaded.options
         self._texts = build_texts(loaded, earlier)
         self._train_set = self.train_set = self._texts.train_set
         check_samples(self.train_set)
@@ -80,7 +81,7 @@ class LanguageModelParts(TaskParts):
         self.datasets = [self.train_set, *self._texts.val_sets]
         self.scans = {dataset.name: dataset.scan() for dataset in self.datasets}
         self.length = _length(options, len(self.train_set))
-        self.length_key = "total_epochs" if options.train.total_epochs is not None else ""
+        self.length_key = "total_epochs under train" if options.train.total_epochs is not None else ""
         self.validates_every = options.val.val_freq if self._texts.val_sets else 0
         self.metrics, self.best_metric = (LOSS, PERPLEXITY), PERPLEXITY
         self._validations: list[TextValidation] = []
@@ -152,13 +153,14 @@ class LanguageModelParts(TaskParts):
         configuration: Any = self.network.config
         configuration.save_pretrained(str(folder))
 
-    def at_epoch_end(self, directory: RunDirectory, epoch: int) -> None:
+    def at_epoch_end(self, directory: RunDirectory, epoch: int, progress: Progress) -> None:
         """Note that a pass over the texts is whole."""
-        del directory
+        del directory, progress
         logger.log(DETAIL, "epoch %d has ended: all %s", epoch, counted(len(self.train_set), "text"))
 
-    def finish(self, directory: RunDirectory) -> Sequence[tuple[str, str]]:
+    def finish(self, directory: RunDirectory, progress: Progress) -> Sequence[tuple[str, str]]:
         """Write the model for transformers; return what validation came to, beside a unigram model."""
+        del progress
         lasts = [(validation.name, validation.last) for validation in self._validations]
         facts = [(name, describe_perplexity(last)) for name, last in lasts if last is not None]
         if self._model is not None:

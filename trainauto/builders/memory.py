@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from trainauto.automations import AUTOMATIONS, Automation
+from trainauto.automations.dynamic_batch_size import LQ_SIZE
 from trainauto.control.controller import Controller, controllers_of
 from trainauto.core.decisions import RunFacts
 from trainauto.core.plan import TOKENS, Axis
@@ -169,7 +170,7 @@ def _memory_facts(
 
 def _knobs(axes: Sequence[Axis]) -> str:
     """Return in words what a controller changes."""
-    return "batches" if any(axis.name == TOKENS for axis in axes) else "batch and crop"
+    return "batch and crop" if any(axis.name == LQ_SIZE for axis in axes) else "batches"
 
 
 def _bounds_of(axis: Axis) -> str:

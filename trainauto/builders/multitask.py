@@ -73,7 +73,7 @@ class MultitaskRun(TrainerRun):
         self.checkpoint_words = f"a checkpoint every {counted(options.logger.save_checkpoint_freq, 'step')}"
         self.has_curves = options.logger.use_tb_logger
         _check_precision(loaded, precision)
-        self._watchers = watchers_of(loaded, "", "margin under memory says what batches leave free.")
+        self._watchers = watchers_of(loaded, "margin under memory says what batches leave free.")
         build_shape(loaded, 1)  # what is wrong with it is said before samples are read
         chosen = {"train": loaded.options.datasets.train, **loaded.options.datasets.validation_sets}
         self._sets = {

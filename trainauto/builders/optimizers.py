@@ -13,13 +13,13 @@ from trainauto.models.base_model import BaseModel
 from trainauto.optim import OPTIMIZERS
 from trainauto.options.load import LoadedOptions
 from trainauto.options.resource_options import AUTO
-from trainauto.options.run_options import RunOptions
+from trainauto.options.run_options import FileOptions
 from trainauto.options.schema import Component
 
 logger = logging.getLogger(__name__)
 
 
-def checkpoint_gradients(loaded: LoadedOptions[RunOptions], model: BaseModel) -> None:
+def checkpoint_gradients(loaded: LoadedOptions[FileOptions], model: BaseModel) -> None:
     """Have the model run blocks again in the backward pass as the file says, and say which; ``auto`` is decided later.
 
     Raises:
@@ -54,7 +54,7 @@ def say_parts(chosen: Sequence[str], model: BaseModel) -> None:
     )
 
 
-def optimizer_maker(loaded: LoadedOptions[RunOptions], key: str, chosen: Component) -> Callable[..., Optimizer]:
+def optimizer_maker(loaded: LoadedOptions[FileOptions], key: str, chosen: Component) -> Callable[..., Optimizer]:
     """Return what makes the optimizer that stands under a key of ``train``, from parameters.
 
     Raises:

@@ -16,7 +16,7 @@ from trainauto.engine.random_state import seed_everything
 from trainauto.memory.monitor.meter import MemoryMeter
 from trainauto.optim.precision import Precision
 from trainauto.options.load import LoadedOptions
-from trainauto.options.run_options import RunOptions, RunSettings
+from trainauto.options.run_options import FileOptions, RunSettings
 
 BuildTask = Callable[[Precision, int], TaskParts]
 
@@ -40,14 +40,14 @@ class RunParts:
         sharding: how samples are divided among ranks.
     """
 
-    loaded: LoadedOptions[RunOptions]
+    loaded: LoadedOptions[FileOptions]
     settings: RunSettings
     ranks: Communicator
     precision: Precision
     task: TaskParts
     facts: RunFacts
     automations: Sequence[Automation]
-    resolved: LoadedOptions[RunOptions]
+    resolved: LoadedOptions[FileOptions]
     meter: MemoryMeter
     budget_bytes: int | None
     limit_bytes: int | None
@@ -55,7 +55,7 @@ class RunParts:
 
 
 def build_parts(
-    loaded: LoadedOptions[RunOptions], settings: RunSettings, build_task: BuildTask, ranks: Communicator
+    loaded: LoadedOptions[FileOptions], settings: RunSettings, build_task: BuildTask, ranks: Communicator
 ) -> RunParts:
     """Build what needs no directory; everything that can be wrong with options and data is found here.
 
@@ -74,7 +74,7 @@ def build_parts(
     check_same_everywhere(ranks, loaded, task.datasets, task.scans)
     axes, plan = task.axes(), task.first_plan()
     facts = RunFacts(axes, plan, world_size=ranks.world_size, metrics=task.measured())
-    automations, resolved = build_automations(loaded, facts, precision.device)
+    automations, resolved = build_automations(task.automations(), facts, precision.device)
     for automation in automations:
         axes = automation.apply_minima(axes, plan)
     meter = MemoryMeter(precision.device)

@@ -51,8 +51,8 @@ class SuperResolutionParts(TaskParts):
         check_samples: Callable[[DynamicDataset], None],
         sets: KeptSets | None = None,
     ) -> None:
-        self._loaded = loaded
-        self.options = options = loaded.options
+        self.loaded = self._loaded = loaded
+        options = loaded.options
         warn_of_short_run(options, world_size)
         self.network = build_network(loaded, pretrained=pretrained)
         self.network_words = _words_of(options)

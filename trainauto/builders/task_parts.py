@@ -9,7 +9,9 @@ import torch
 from torch import nn
 
 from trainauto.builders.kept_sets import KeptSets
+from trainauto.builders.schedules import build_schedule
 from trainauto.core.plan import Axis, Plan
+from trainauto.core.records import Progress
 from trainauto.core.run_events import LengthUnit
 from trainauto.core.sharding import SINGLE_PROCESS, SampleSharding
 from trainauto.data import DatasetScan, DynamicDataLoader, DynamicDataset
@@ -21,7 +23,9 @@ from trainauto.engine.validation_set import ValidationSet
 from trainauto.models.base_model import BaseModel
 from trainauto.models.parallel import Parallel
 from trainauto.optim.precision import Precision
-from trainauto.options.run_options import RunOptions
+from trainauto.optim.schedules import RateSchedule
+from trainauto.options.load import LoadedOptions
+from trainauto.options.run_options import FileOptions
 from trainauto.storage.run_directory import RunDirectory
 
 
@@ -50,7 +54,7 @@ class TaskParts(ABC):
     """What a run of one task consists of that is there before its directory is.
 
     Attributes:
-        options: of its option file.
+        loaded: its option file.
         network: what is trained.
         network_words: it in words, for the log.
         train_set: what is trained on.
@@ -60,12 +64,15 @@ class TaskParts(ABC):
         length: of the run, and what it is counted in.
         length_key: option that says it, where that is not the usual one of its unit.
         validates_every: steps between validations; 0 without any.
+        validates_epochs: whether it is validated at the end of each pass over the samples.
+        saves_epochs: whether a checkpoint is written there.
+        validates_end: whether it is validated where it ends, whatever ended it.
         best_metric: decides which checkpoint is the best.
         metrics: what each validation set is measured by.
         rate_scaling: how rates follow the samples of a step, see :class:`~trainauto.optim.batch_scaling.BatchScaling`.
     """
 
-    options: RunOptions
+    loaded: LoadedOptions[Any]
     network: nn.Module
     network_words: str
     train_set: DynamicDataset
@@ -75,9 +82,18 @@ class TaskParts(ABC):
     length: tuple[int, LengthUnit]
     length_key: str = ""
     validates_every: int
+    validates_epochs: bool = False
+    saves_epochs: bool = False
+    validates_end: bool = False
     best_metric: str | None
     metrics: Sequence[str] = ()
     rate_scaling: str = "none"
+
+    @property
+    def options(self) -> FileOptions:
+        """The options of the file."""
+        options: FileOptions = self.loaded.options
+        return options
 
     @abstractmethod
     def axes(self) -> tuple[Axis, ...]:
@@ -122,6 +138,18 @@ class TaskParts(ABC):
         """Return the order of the samples, ``None`` for one shuffled by the seed, and how many samples a draw holds."""
         return None, FIXED_COUNT
 
+    def build_schedule(self, model: BaseModel) -> RateSchedule:
+        """Return how rates go, from those that the optimizers of the model have now.
+
+        Raises:
+            InputError: there is no such schedule.
+        """
+        return build_schedule(self.loaded, model, *self.length)
+
+    def automations(self) -> LoadedOptions[Any]:
+        """Return the option file with the automations that every run of this task has, as far as it is silent."""
+        return self.loaded
+
     @abstractmethod
     def build_validators(
         self, directory: RunDirectory, device: torch.device, *, in_step: bool = False
@@ -149,17 +177,17 @@ class TaskParts(ABC):
         """Return lines of the start that only runs of this task have."""
         return ()
 
-    def at_epoch_end(self, directory: RunDirectory, epoch: int) -> None:
+    def at_epoch_end(self, directory: RunDirectory, epoch: int, progress: Progress) -> None:
         """Do what is done once that many passes over the training samples are whole; the first rank does it.
 
         Where a step goes over several ends, it is asked for the last alone. A resume asks again where a kill came
         before a checkpoint knew of it, and so does a run that has gone back to an earlier checkpoint.
         """
-        del directory, epoch
+        del directory, epoch, progress
 
-    def finish(self, directory: RunDirectory) -> Sequence[tuple[str, str]]:
+    def finish(self, directory: RunDirectory, progress: Progress) -> Sequence[tuple[str, str]]:
         """Do what is done when a run has ended, with whatever length, but without an error; return lines of its end."""
-        del directory
+        del directory, progress
         return ()
 
     def keep(self, directory: RunDirectory) -> None:

@@ -6,18 +6,16 @@ from typing import Any
 from trainauto.automations import AUTOMATIONS
 from trainauto.builders.components import build_component, checked_arguments, locate_errors
 from trainauto.core.errors import InputError, Problem
-from trainauto.core.registry import in_one_word
 from trainauto.options.load import LoadedOptions
 from trainauto.options.nested import SECTION
 from trainauto.options.run_options import FileOptions
 
 
-def watchers_of(loaded: LoadedOptions[FileOptions], controller: str, memory_advice: str) -> dict[str, Any]:
+def watchers_of(loaded: LoadedOptions[FileOptions], memory_advice: str) -> dict[str, Any]:
     """Return the automations of a file that watch its run, by name, with their arguments.
 
     Args:
         loaded: the option file.
-        controller: an automation whose arguments are read elsewhere; empty for none.
         memory_advice: what says how batches fill the memory in such a file.
 
     Raises:
@@ -29,8 +27,6 @@ def watchers_of(loaded: LoadedOptions[FileOptions], controller: str, memory_advi
             AUTOMATIONS.get(name)  # a misspelt name would switch nothing off
     watching: dict[str, Mapping[str, Any]] = {}
     for name, switch in section.active.items():
-        if controller and in_one_word(name) == in_one_word(controller):
-            continue
         path = (SECTION, name)
         with locate_errors(loaded, path):
             if not AUTOMATIONS.get(name).watches:

@@ -5,7 +5,6 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +20,9 @@ from trainauto.core.records import Progress, StepRecord, ValidationRecord
 from trainauto.core.run_events import ImageArray, Picture, RunEnd, RunSummary
 from trainauto.engine.epochs import Epochs
 from trainauto.engine.loop import train
-from trainauto.engine.run import Run
+from trainauto.engine.run import Frequencies, Run
 from trainauto.options.load import LoadedOptions
-from trainauto.options.run_options import RunOptions
+from trainauto.options.run_options import FileOptions
 from trainauto.reporting.formatting import decision_lines
 
 
@@ -35,7 +34,7 @@ class DryRun:
         folder: where the run directory goes; whoever gives it removes it.
     """
 
-    def __init__(self, loaded: LoadedOptions[RunOptions], folder: Path) -> None:
+    def __init__(self, loaded: LoadedOptions[FileOptions], folder: Path) -> None:
         start = time.perf_counter()
         with ExitStack() as stack:
             self._heard = stack.enter_context(_Warnings())
@@ -102,12 +101,12 @@ class DryRun:
         """
         run, recorder = self._run, _Recorder()
         run.reporter = recorder
-        run.closing, run.epochs = tuple, Epochs(run.epochs.samples)  # nothing is made of what was trained
+        run.closing, run.epochs = _nothing_more, Epochs(run.epochs.samples)  # nothing is made of what was trained
         run.journal.automations = [*run.journal.automations, _EndAfter(steps)]
         for validator in run.validators:
             validator.is_rehearsal = True
-        every = min(steps, run.summary.total) if run.validators and run.frequencies.validate else 0
-        run.frequencies = replace(run.frequencies, validate=every, save=0)
+        every = steps if run.validators and _validates(run.frequencies) else 0
+        run.frequencies = Frequencies(every, 0, run.frequencies.best_metric)
         with self._stack:
             train(run)
         files = [file for file in Path(run.last_checkpoint or "").rglob("*") if file.is_file()]
@@ -120,6 +119,14 @@ class DryRun:
             "is_enforced": run.meter.is_enforced,
             "warnings": self._heard.take(),
         }
+
+
+def _validates(frequencies: Frequencies) -> bool:
+    return bool(frequencies.validate) or frequencies.validates_epochs or frequencies.validates_end
+
+
+def _nothing_more(_progress: Progress) -> tuple[()]:
+    return ()
 
 
 def _largest(run: Run) -> Plan | None:

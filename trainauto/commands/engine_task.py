@@ -11,7 +11,7 @@ from trainauto.commands.doctor_checks import training
 from trainauto.core.errors import TrainautoError
 from trainauto.forecast.task import Task, Trial
 from trainauto.options.load import LoadedOptions
-from trainauto.options.run_options import RunOptions
+from trainauto.options.run_options import FileOptions
 from trainauto.reporting.finding import Finding
 
 # Nothing here may import torch at the top, as in the class that this one is of.
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from trainauto.core.worker_process import WorkerProcess
     from trainauto.options.cards import CardPreset
 
-OfEngine = TypeVar("OfEngine", bound=RunOptions, contravariant=True)
+OfEngine = TypeVar("OfEngine", bound=FileOptions, contravariant=True)
 
 
 class EngineTask(Task[OfEngine], Generic[OfEngine]):

@@ -13,12 +13,12 @@ from trainauto.core.process import without_garbage_collection
 from trainauto.core.words import counted
 from trainauto.core.worker_process import start_tracing
 from trainauto.options.load import LoadedOptions
-from trainauto.options.run_options import RunOptions
+from trainauto.options.run_options import FileOptions
 
 # Nothing here may import torch at the top: it takes seconds to load, and the process that traces loads it meanwhile.
 
 
-def train_run(loaded: LoadedOptions[RunOptions], parsed: argparse.Namespace) -> int:
+def train_run(loaded: LoadedOptions[FileOptions], parsed: argparse.Namespace) -> int:
     """Train what an option file describes; return the exit code.
 
     Args:
@@ -77,7 +77,7 @@ def _program() -> list[str]:
     return [interpreter, *(["-m", "trainauto", "train"] if script.stem == "__main__" else [sys.argv[0]])]
 
 
-def _ways_out(options: RunOptions) -> tuple[tuple[str, str], ...]:
+def _ways_out(options: FileOptions) -> tuple[tuple[str, str], ...]:
     """Say how to stop the run, and how to resume it."""
     every = counted(options.settings.saves_every, "step")
     return (

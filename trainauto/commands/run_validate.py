@@ -16,7 +16,7 @@ from trainauto.core.units import size_text
 from trainauto.core.words import counted
 from trainauto.core.worker_process import WorkerDiedError, WorkerProcess
 from trainauto.options.load import LoadedOptions
-from trainauto.options.run_options import FileOptions, RunOptions
+from trainauto.options.run_options import FileOptions
 from trainauto.reporting.formatting import WIDTH, in_thousands, pairs_lines
 from trainauto.reporting.step_stats import error_text
 
@@ -109,7 +109,7 @@ def _copy_of_calibrations(cache: Path) -> None:
         return  # it learns anew, as a run that cannot read them
 
 
-def check_experiments_root(loaded: LoadedOptions[RunOptions]) -> None:
+def check_experiments_root(loaded: LoadedOptions[FileOptions]) -> None:
     """See that run directories can be made; nothing stays.
 
     Raises:
@@ -146,7 +146,7 @@ def validate_with_trainer(loaded: LoadedOptions[FileOptions], steps: int) -> int
     return 0
 
 
-def validate(loaded: LoadedOptions[RunOptions], steps: int, smaller: str) -> int:
+def validate(loaded: LoadedOptions[FileOptions], steps: int, smaller: str) -> int:
     """Make a dry run and print its results; return the exit code.
 
     Args:
@@ -184,7 +184,7 @@ def _warnings(texts: list[str]) -> list[Pair]:
     return [("warning", text) for text in dict.fromkeys(texts)]
 
 
-def built_pairs(loaded: LoadedOptions[RunOptions], built: Mapping[str, Any]) -> list[Pair]:
+def built_pairs(loaded: LoadedOptions[FileOptions], built: Mapping[str, Any]) -> list[Pair]:
     """Return what is known before the first step."""
     plan = built["plan_text"]
     if plan != built["configured_plan_text"]:

@@ -13,7 +13,7 @@ from trainauto.core.errors import InputError, Problem
 from trainauto.core.process import without_garbage_collection
 from trainauto.forecast.task import CardsRequest, Task, Trial
 from trainauto.options.load import LoadedOptions
-from trainauto.options.run_options import FileOptions, RunOptions
+from trainauto.options.run_options import FileOptions
 from trainauto.options.tasks import KEY, kind_of
 from trainauto.reporting.finding import UNKNOWN, Finding
 
@@ -75,7 +75,7 @@ class TrainerTask(Task[OfTrainer], Generic[OfTrainer]):
         fact = f"{loaded.path}: options that may stand together; model and data of {words} are not looked at here"
         yield Finding("the run", UNKNOWN, fact, TRIAL)
 
-    def engine_options(self, loaded: LoadedOptions[OfTrainer]) -> LoadedOptions[RunOptions]:
+    def engine_options(self, loaded: LoadedOptions[OfTrainer]) -> LoadedOptions[FileOptions]:
         """Refuse: a Trainer builds its run itself."""
         raise _no_run_here(loaded, "this command")
 

@@ -1,6 +1,6 @@
 """What a model minimises, one optimizer at a time."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
@@ -70,6 +70,7 @@ class Objective:
         scaler: loss scaling for fp16; ``None`` for other precisions.
         without_sum: makes a context in which backward passes keep gradients to this rank, where they are otherwise
             summed over ranks as they go; entered for all micro-batches but the last.
+        parameters: what the optimizer steps, in the order in which norms add them up; empty for that of its groups.
         notes: what the loss notes of its passes; ``None`` where it keeps nothing.
     """
 
@@ -79,9 +80,12 @@ class Objective:
     splittable: bool = True
     scaler: GradScaler | None = None
     without_sum: Callable[[], AbstractContextManager[None]] | None = None
+    parameters: Sequence[nn.Parameter] = ()
     notes: PassNotes | None = None
 
 
 def parameters_of(objective: Objective) -> list[nn.Parameter]:
     """Return the weights that a pass changes."""
-    return [parameter for group in objective.optimizer.param_groups for parameter in group["params"]]
+    return list(objective.parameters) or [
+        parameter for group in objective.optimizer.param_groups for parameter in group["params"]
+    ]

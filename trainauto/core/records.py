@@ -111,6 +111,8 @@ class StepRecord:
         told: loss terms that are reported only, since they have no gradients: parts of a total, an accuracy.
         left_out: passes that the model does not run in this step, as a generator between steps of its own.
         noise: of steps in which it was measured, how the gradients of the batch's parts differ, by pass.
+        fills_plan: whether its samples were about as large as the largest there are, where plans do not say how large
+            samples are: what a step of small ones took, its plan needs at least. Not in logs.
     """
 
     step: int
@@ -137,6 +139,7 @@ class StepRecord:
     told: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()
     noise: Mapping[str, NoiseSample] = field(default_factory=dict)
+    fills_plan: bool = True
 
     @property
     def loss(self) -> float:

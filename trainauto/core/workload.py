@@ -81,6 +81,19 @@ class ShowableSamples(Protocol):
         """
 
 
+@runtime_checkable
+class UnevenSamples(Protocol):
+    """A kind of sample of which plans count how many, and not how large: a pass of small ones takes less."""
+
+    def fullness(self, tensors: Tensors, largest: int) -> float:
+        """Return what the fullest pass takes, over what so many of the largest sample take.
+
+        Args:
+            tensors: of a batch.
+            largest: samples that a pass of it holds.
+        """
+
+
 @dataclass(frozen=True)
 class Whole:
     """A tensor, an array or a list that a loss wrote into its batch, and that has no part for each sample.

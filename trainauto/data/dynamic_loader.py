@@ -180,13 +180,21 @@ class DynamicDataLoader(DocumentedSetters):
             self.plan = draws[0].plan  # a run may begin with another plan than its option file's
         self._logged, self._next_logged, self._last_logged_draw = batches, trained, len(draws) - 1
 
-    def __iter__(self) -> Iterator[Batch]:
-        """Yield batches without end. A second iterator continues where the first one stopped."""
+    def redraw(self) -> None:
+        """Have what was drawn ahead be drawn again, by workers that begin anew: samples are made in another way now."""
+        if self._workers is not None:
+            self._begin_drawing()
+
+    def _begin_drawing(self) -> None:
         self._advance_if_consumed()
         self._fetched = self._tail.next_draw.number
         self._head = DynamicBatchSampler(self._stream, self._tail, self.sharding, self._rank, self._batcher)
         self._workers = self._start_workers(self._head)
         self._current = None
+
+    def __iter__(self) -> Iterator[Batch]:
+        """Yield batches without end. A second iterator continues where the first one stopped."""
+        self._begin_drawing()
         while self._workers is not None and (self._logged is None or self._next_logged < len(self._logged)):
             if self._current is None:
                 self._current = self._fetch(self._workers)

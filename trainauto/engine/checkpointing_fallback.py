@@ -4,7 +4,7 @@ import logging
 from collections import deque
 from collections.abc import Mapping
 from statistics import median
-from typing import Any
+from typing import Any, Protocol
 
 from trainauto.core.records import StepRecord
 from trainauto.models.activation_checkpointing import ActivationCheckpointingError, in_words
@@ -18,6 +18,14 @@ EXPECTED_COST = "about a third longer (one more forward pass, where a backward p
 REMEMBERED = 50
 JUDGED = 5
 """Steps whose median tells what it costs; the first with it is left out, since its allocations are new."""
+
+
+class Trained(Protocol):
+    """What trains a model."""
+
+    @property
+    def model(self) -> BaseModel:
+        """What is trained."""
 
 
 class CheckpointingFallback:
@@ -38,16 +46,17 @@ class CheckpointingFallback:
         self._without: deque[float] = deque(maxlen=REMEMBERED)  # seconds a unit of work, of pixels or tokens
         self._with: list[StepRecord] = []
 
-    def take(self, model: BaseModel, why: str) -> str | None:
+    def take(self, run: Trained, why: str) -> str | None:
         """Switch it on, or return what a person is to know.
 
         Args:
-            model: whose networks are to need less.
+            run: whose networks are to need less.
             why: what does not fit, in words.
 
         Returns:
             ``None`` if it is on from now, else why it is not, or what it would do.
         """
+        model = run.model
         if model.checkpoints_gradients:
             return "Gradient checkpointing is on already."
         if not self.allowed and not self.may_help:

@@ -13,6 +13,9 @@ from trainauto.engine.run import Run
 from trainauto.engine.run_errors import GroupOutOfMemoryError, OptimizerOutOfMemoryError
 from trainauto.engine.warmup import lift_budget
 
+TERMINATIONS = {"completed": "auto_complete", "interrupted": "interrupted", "failed": "failed"}
+"""What ended a run, for programs, by its status; what stopped one says so itself."""
+
 
 @contextmanager
 def saving_on_errors(run: Run) -> Iterator[None]:
@@ -61,13 +64,13 @@ def end_of(run: Run, *, was_complete: bool) -> RunEnd:
         return _end(
             run, "interrupted", f"{Signals(run.signals.agreed).name} received", facts, resume_command=run.resume_command
         )
-    facts = (*facts, *run.closing())
+    facts = (*facts, *run.closing(run.progress))
     if run.controls.stop_reason:
         return _end(run, "stopped", run.controls.stop_reason, facts)
     if was_complete:
         unit = run.schedule.unit
-        key = run.length_key or ("total_iter" if unit == "steps" else "total_samples")
-        reason = f"it was complete before, at {run.schedule.total} {unit}: raise {key} under train to continue"
+        key = run.length_key or f"{'total_iter' if unit == 'steps' else 'total_samples'} under train"
+        reason = f"it was complete before, at {run.schedule.total} {unit}: raise {key} to continue"
         return _end(run, "completed", reason, facts)
     return _end(run, "completed", "the run has come to its length", facts)
 
@@ -83,4 +86,5 @@ def _undone(run: Run) -> tuple[tuple[str, str], ...]:
 def _end(
     run: Run, status: EndStatus, reason: str, facts: tuple[tuple[str, str], ...] = (), *, resume_command: str = ""
 ) -> RunEnd:
-    return RunEnd(status, reason, run.progress, str(run.last_checkpoint or ""), facts, resume_command)
+    termination = TERMINATIONS.get(status, run.controls.termination)
+    return RunEnd(status, reason, run.progress, str(run.last_checkpoint or ""), facts, resume_command, termination)

@@ -140,7 +140,7 @@ def _force(run: Training, event: OutOfMemory) -> list[Decision]:
     few = f"one sample{size} does not fit"
     many = f"{counted(samples, 'sample')}{size} do not fit at once, and no smaller batch is allowed"
     what = f"{few if samples <= 1 else many}: {in_words(event.message)}"
-    advice = run.last_resort.take(run.model, what)
+    advice = run.last_resort.take(run, what)
     if advice is not None:
         raise NothingFitsError(f"{what}\n  {advice}\n  {run.model.less_memory}")
     run.journal.invalidate_peaks()

@@ -55,6 +55,7 @@ def _packed_step(report: StepReport) -> dict[str, Any]:
         "failures": [asdict(failure) for failure in failures],
         "signal": signal,
         "noise": {name: asdict(sample) for name, sample in record.noise.items()},
+        "fills_plan": record.fills_plan,
         "tasks": {task: [loss, record.task_samples[task]] for task, loss in record.task_losses.items()},
     }
 
@@ -75,6 +76,7 @@ def _merged_step(sharding: SampleSharding, mine: StepRecord, reports: Sequence[M
         ooms=sum(report["ooms"] for report in reports),
         pieces=_most_pieces(reports),
         noise=_noise_of_all(reports),
+        fills_plan=any(report["fills_plan"] for report in reports),
         task_losses={task: loss for task, (loss, _) in tasks.items()},
         task_samples={task: samples for task, (_, samples) in tasks.items()},
         ranks=RankFigures(

@@ -26,11 +26,11 @@ from trainauto.storage.run_lock import RunLock
 logger = logging.getLogger(__name__)
 
 
-Closing = Callable[[], Sequence[tuple[str, str]]]
-"""Further (label, text) lines of the end of a run."""
+Closing = Callable[[Progress], Sequence[tuple[str, str]]]
+"""Further (label, text) lines of the end of a run, which has trained so much."""
 
 
-def _no_more() -> Sequence[tuple[str, str]]:
+def _no_more(_progress: Progress) -> Sequence[tuple[str, str]]:
     return ()
 
 
@@ -42,11 +42,17 @@ class Frequencies:
         validate: steps between validations.
         save: steps between checkpoints.
         best_metric: metric of the first validation set that decides which checkpoint is the best.
+        validates_epochs: whether validation also follows each pass over the training samples.
+        saves_epochs: whether a checkpoint does.
+        validates_end: whether validation also follows the last step, whatever ended the run, a signal aside.
     """
 
     validate: int
     save: int
     best_metric: str | None = None
+    validates_epochs: bool = False
+    saves_epochs: bool = False
+    validates_end: bool = False
 
 
 @dataclass(kw_only=True)
@@ -99,6 +105,16 @@ class Run(Training):
     def is_due(self, every: int) -> bool:
         """Say whether something is due that is done every so many steps and after the last one; 0 is never."""
         return every > 0 and (self.progress.steps % every == 0 or self.finished)
+
+    @property
+    def is_validation_due(self) -> bool:
+        """Whether validation follows the step that was trained last."""
+        frequencies, has_ended = self.frequencies, self.finished or bool(self.controls.stop_reason)
+        return (
+            self.is_due(frequencies.validate)
+            or (frequencies.validates_epochs and self.epochs.is_due(self.progress))
+            or (frequencies.validates_end and has_ended)
+        )
 
     @property
     def exit_code(self) -> int:

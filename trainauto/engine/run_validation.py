@@ -15,8 +15,8 @@ from trainauto.memory.monitor.release import release_memory
 
 
 def validate_if_due(run: Run) -> None:
-    """Validate after so many steps, and after the last one."""
-    if not run.is_due(run.frequencies.validate):
+    """Validate where that is due: after so many steps, after a pass over the samples, after the last step."""
+    if not run.is_validation_due:
         return
     if run.finished or run.is_stopping:  # nothing follows: it may take long, and whoever stops the run may not wait
         run.save()
@@ -42,8 +42,8 @@ def end_epoch(run: Run) -> bool:
 
 def end_epoch_and_save_if_due(run: Run) -> None:
     """End a pass over the training samples, and write a checkpoint, where either is due."""
-    end_epoch(run)
-    if run.is_due(run.frequencies.save):
+    has_ended = end_epoch(run)
+    if run.is_due(run.frequencies.save) or (has_ended and run.frequencies.saves_epochs):
         run.save()
 
 

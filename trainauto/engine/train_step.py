@@ -7,9 +7,11 @@ from contextlib import nullcontext
 from trainauto.core.batch import Batch
 from trainauto.core.errors import InputError, Saving, have_saved
 from trainauto.core.objectives import parameters_of
+from trainauto.core.plan import BATCH_SIZE
 from trainauto.core.process import without_memory_limit
 from trainauto.core.records import PeakReading, StepRecord
 from trainauto.core.words import counted
+from trainauto.core.workload import UnevenSamples
 from trainauto.distributed.communicator import ABORT
 from trainauto.engine.oom_policy import on_batch_too_large, on_recovered
 from trainauto.engine.reduce import reduce_failure, reduce_step
@@ -19,6 +21,9 @@ from trainauto.engine.training import Training
 from trainauto.memory.monitor.release import heap_trimmed_after, release_between_plans
 
 logger = logging.getLogger(__name__)
+
+AS_LARGE = 0.95
+"""Share of what the largest samples take from which on a step counts as full."""
 
 
 def next_batch(run: Training, batches: Iterator[Batch]) -> Batch:
@@ -123,6 +128,7 @@ def record_step(
         noise=outcome.noise,
         task_losses={task: loss for task, (loss, _) in outcome.task_losses.items()},
         task_samples={task: samples for task, (_, samples) in outcome.task_losses.items()},
+        fills_plan=fills_plan(batch),
     )
     record, failures, run.signals.agreed = reduce_step(
         run.ranks, run.loader.sharding, mine, outcome.failures, run.signals.received
@@ -132,6 +138,14 @@ def record_step(
         if objective.notes is not None and objective.name not in record.left_out:
             objective.notes.recorded(record)
     return record
+
+
+def fills_plan(batch: Batch) -> bool:
+    """Say whether samples are about as large as the largest there are, where plans count them and nothing else."""
+    workload, plan = batch.workload, batch.plan
+    if not isinstance(workload, UnevenSamples) or plan.has_size or BATCH_SIZE not in plan or not len(batch):
+        return True
+    return workload.fullness(batch.tensors, plan.forward_batch_size) >= AS_LARGE
 
 
 def take_in(run: Training, record: StepRecord) -> None:

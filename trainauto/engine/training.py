@@ -83,8 +83,8 @@ class LearningRates(Protocol):
 class LastResort(Protocol):
     """What is left where not even the smallest plan fits."""
 
-    def take(self, model: BaseModel, why: str) -> str | None:
-        """Do it, or return what a person is to know; ``None`` where the step may be tried again."""
+    def take(self, run: "Training", why: str) -> str | None:
+        """Do it, or return what a person is to know; ``None`` where the step of the run may be tried again."""
 
     def see(self, record: StepRecord) -> None:
         """Note what a step took."""

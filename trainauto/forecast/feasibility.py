@@ -13,7 +13,7 @@ from trainauto.memory.cost.memory_forecast import MemoryForecast
 from trainauto.memory.cuda_allocator.segments import Segments
 from trainauto.memory.tracing.trace import TraceError
 from trainauto.options.load import LoadedOptions
-from trainauto.options.run_options import RunOptions
+from trainauto.options.run_options import FileOptions
 
 logger = logging.getLogger(__name__)
 
@@ -34,7 +34,7 @@ class Feasibility:
 
 
 def what_fits(
-    loaded: LoadedOptions[RunOptions],
+    loaded: LoadedOptions[FileOptions],
     forecast: MemoryForecast,
     axes: Sequence[Axis],
     device_type: str,
@@ -85,7 +85,7 @@ def what_fits(
 
 
 def _advice(
-    loaded: LoadedOptions[RunOptions],
+    loaded: LoadedOptions[FileOptions],
     forecast: MemoryForecast,
     smallest: Plan,
     checkpointing: TraceProcess,

@@ -1,13 +1,14 @@
 """Which batches of conversations fit on which card, without one, for the option file of a fine-tuning."""
 
 import logging
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from trainauto.builders.components import locate_errors
+from trainauto.builders.finetune import SAMPLE
 from trainauto.builders.finetune_automations import controller_settings
 from trainauto.builders.finetune_data import build_finetune_data, processor_of
-from trainauto.builders.finetune_networks import SAMPLE
 from trainauto.core.plan import BATCH_SIZE, Axis
 from trainauto.core.words import counted, path_words
 from trainauto.forecast.card_answer import CardPlans
@@ -91,7 +92,7 @@ def _of_data(loaded: Loaded, config: Any, folder: Path) -> LargestConversation:
     )
 
 
-def conversations_axis(options: FinetuneOptions, settings: dict[str, Any] | None) -> Axis:
+def conversations_axis(options: FinetuneOptions, settings: Mapping[str, Any] | None) -> Axis:
     """Return what grows: the conversations of a pass, as far as there is memory."""
     most = most_of_a_pass(options, settings)
     why = f"the {counted(most, 'conversation')} of a step"
@@ -102,7 +103,7 @@ def conversations_axis(options: FinetuneOptions, settings: dict[str, Any] | None
     return Axis(BATCH_SIZE, "samples", 1, max(MOST_CONVERSATIONS, most), capped_by=why)
 
 
-def most_of_a_pass(options: FinetuneOptions, settings: dict[str, Any] | None) -> int:
+def most_of_a_pass(options: FinetuneOptions, settings: Mapping[str, Any] | None) -> int:
     """Return the conversations that a run puts into a pass at most, whatever fits.
 
     Args:

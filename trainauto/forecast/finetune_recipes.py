@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from trainauto.builders.finetune import SAMPLE
 from trainauto.builders.finetune_automations import controller_settings
-from trainauto.builders.finetune_networks import SAMPLE
 from trainauto.core.plan import BATCH_SIZE, Axis, Plan
 from trainauto.core.units import GIB
 from trainauto.core.worker_process import WorkerProcess, start_tracing

@@ -35,7 +35,7 @@ from trainauto.memory.cuda_allocator.segments import planned_segments
 from trainauto.options.cards import CardPreset
 from trainauto.options.load import LoadedOptions
 from trainauto.options.resource_options import AUTO
-from trainauto.options.run_options import CONTROLLER, FileOptions, RunOptions
+from trainauto.options.run_options import CONTROLLER, FileOptions
 
 UNBOUNDED_PX = 2**15
 
@@ -95,7 +95,7 @@ def _plan_recomputing(loaded: LoadedOptions[FileOptions], request: CardsRequest,
 
 
 def plan_recipes_of_blocks(
-    loaded: LoadedOptions[RunOptions], cards: Sequence[CardPreset], worker: WorkerProcess
+    loaded: LoadedOptions[FileOptions], cards: Sequence[CardPreset], worker: WorkerProcess
 ) -> Recomputations:
     """Say what the plan of an option file takes while none, some or all of its blocks run again.
 

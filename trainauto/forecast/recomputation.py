@@ -26,7 +26,7 @@ from trainauto.memory.cuda_allocator.segments import Segments
 from trainauto.memory.tracing.holders import ModuleWork
 from trainauto.memory.tracing.trace import TraceError
 from trainauto.options.load import LoadedOptions
-from trainauto.options.run_options import RunOptions
+from trainauto.options.run_options import FileOptions
 
 logger = logging.getLogger(__name__)
 
@@ -158,7 +158,7 @@ def _fewest(most: int, fits: Callable[[int], bool]) -> tuple[int, bool]:
 
 
 def recomputed_blocks(
-    loaded: LoadedOptions[RunOptions],
+    loaded: LoadedOptions[FileOptions],
     plan: Plan,
     bounds: Bounds | None,
     *,
@@ -238,7 +238,7 @@ SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
 
 
 def plan_recomputations(
-    loaded: LoadedOptions[RunOptions], plan: Plan, available_bytes: Mapping[str, int], tracer: TraceProcess
+    loaded: LoadedOptions[FileOptions], plan: Plan, available_bytes: Mapping[str, int], tracer: TraceProcess
 ) -> Recomputations:
     """Trace a plan with more and more of the blocks that ``auto`` would take.
 

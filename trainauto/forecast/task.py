@@ -13,7 +13,7 @@ from typing_extensions import TypeVar
 
 from trainauto.core.errors import InputError, Problem
 from trainauto.options.load import LoadedOptions, not_of_images
-from trainauto.options.run_options import FileOptions, RunOptions
+from trainauto.options.run_options import FileOptions
 from trainauto.options.tasks import KEY, kind_of
 from trainauto.reporting.finding import Finding
 from trainauto.storage.run_directory import RunDirectory
@@ -81,13 +81,13 @@ class Task(ABC, Generic[OfTask]):
         del options
         return ()
 
-    def engine_options(self, loaded: LoadedOptions[OfTask]) -> LoadedOptions[RunOptions]:
+    def engine_options(self, loaded: LoadedOptions[OfTask]) -> LoadedOptions[FileOptions]:
         """Return the options as those of a run of the engine.
 
         Raises:
             InputError: runs of this task are built another way.
         """
-        return loaded.of(RunOptions)
+        return loaded
 
     def check_packages(self, loaded: LoadedOptions[OfTask]) -> None:
         """Refuse a file whose runs need packages that are not installed.

@@ -36,7 +36,7 @@ from trainauto.memory.cuda_allocator.segments import Segments, segments_of
 from trainauto.memory.monitor.device_use import driver_version
 from trainauto.memory.tracing.trace import TraceError
 from trainauto.options.load import LoadedOptions
-from trainauto.options.run_options import RunOptions
+from trainauto.options.run_options import FileOptions
 from trainauto.storage.run_directory import RunDirectory
 
 logger = logging.getLogger(__name__)
@@ -85,7 +85,7 @@ class WarmStart:
 
 
 def prepare_warm_start(
-    loaded: LoadedOptions[RunOptions],
+    loaded: LoadedOptions[FileOptions],
     kind: Mapping[str, Any],
     facts: RunFacts,
     device: torch.device,
@@ -166,7 +166,7 @@ def _settled_plan(
 
 
 def kind_of_run(
-    loaded: LoadedOptions[RunOptions], network: nn.Module, device: torch.device, world_size: int = 1
+    loaded: LoadedOptions[FileOptions], network: nn.Module, device: torch.device, world_size: int = 1
 ) -> dict[str, Any]:
     """Return everything that a run's memory depends on but its plan and its limit, as plain values.
 
@@ -231,7 +231,7 @@ def _cached_forecast(state: dict[str, Any] | None, axes: Sequence[Axis]) -> Memo
 
 
 def _traced(
-    loaded: LoadedOptions[RunOptions],
+    loaded: LoadedOptions[FileOptions],
     axes: Sequence[Axis],
     device_type: str,
     segments: Segments | None,

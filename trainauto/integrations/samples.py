@@ -13,9 +13,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from trainauto.core.batch import Batch
 from trainauto.core.errors import InputError
-from trainauto.core.plan import BATCH_SIZE, BatchShape
+from trainauto.core.plan import BatchShape
 from trainauto.core.workload import Tensors
 from trainauto.engine.handed_on import is_same
 from trainauto.integrations.structure import Structure
@@ -208,18 +207,6 @@ class NestedSamples:
         for dimension, factor in self.template.sized.get(name, {}).items():
             leaf = _taken(leaf, dimension, int(extent * factor))
         return _taken(leaf, 0, samples)
-
-
-AS_LARGE = 0.95
-"""Share of the largest sample's values from which on samples count as large as it."""
-
-
-def are_largest(batch: Batch) -> bool:
-    """Say whether samples are about as large as the one that memory was predicted by, where plans are their number."""
-    workload = batch.workload
-    if not isinstance(workload, NestedSamples) or batch.plan.has_size or BATCH_SIZE not in batch.plan:
-        return True
-    return workload.fullness(batch.tensors, batch.plan.forward_batch_size) >= AS_LARGE
 
 
 def template_of(one: Any, three: Any, leaves: Callable[[Any], dict[str, Any]], sized: SizedDimensions) -> Template:

@@ -3,7 +3,7 @@
 import hashlib
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -70,6 +70,7 @@ class BaseModel(ABC):
         self.networks: dict[str, nn.Module] = {}
         self.optimizers: dict[str, Optimizer] = {}
         self.averages: dict[str, Ema] = {}
+        self._frozen_digests: dict[str, str] = {}
 
     @abstractmethod
     def objectives(self) -> Sequence[Objective]:
@@ -176,8 +177,11 @@ class BaseModel(ABC):
         """Return which weights of a network checkpoints do not hold: where ``frozen_from`` has them, those frozen."""
         if not self.frozen_from or self.is_sharded:
             return set()
-        weights = self.networks[name].named_parameters(remove_duplicate=False)
-        return {weight for weight, parameter in weights if not parameter.requires_grad}
+        network = self.networks[name]
+        weights = network.named_parameters(remove_duplicate=False)
+        frozen = {weight for weight, parameter in weights if not parameter.requires_grad}
+        # Weights in 4 bits have further entries below their own name.
+        return {key for key in network.state_dict() if any(prefix in frozen for prefix in _prefixes(key))}
 
     def kept_state(self, name: str) -> dict[str, Tensor]:
         """Return what checkpoints hold of a network: weights and buffers, as they stand."""
@@ -285,13 +289,25 @@ class BaseModel(ABC):
                 )
 
     def _frozen_digest(self, name: str) -> str:
-        """Return what tells the frozen weights of a network from others: some numbers of each tensor, and its shape."""
-        digest, state = hashlib.sha256(), self.networks[name].state_dict()
-        for weight in sorted(self.left_out_of_checkpoints(name)):
-            flat = state[weight].detach().reshape(-1)
-            some = flat[:: max(1, len(flat) // NUMBERS_COMPARED)].float().cpu()
-            digest.update(f"{weight} {tuple(state[weight].shape)}".encode() + some.numpy().tobytes())
-        return digest.hexdigest()
+        """Return what tells the frozen weights of a network from others: some numbers of each tensor, and its shape.
+
+        They do not change, so that they are read once.
+        """
+        if name not in self._frozen_digests:
+            digest, state = hashlib.sha256(), self.networks[name].state_dict()
+            for weight in sorted(self.left_out_of_checkpoints(name)):
+                flat = state[weight].detach().reshape(-1)
+                some = flat[:: max(1, len(flat) // NUMBERS_COMPARED)].float().cpu()
+                digest.update(f"{weight} {tuple(state[weight].shape)}".encode() + some.numpy().tobytes())
+            self._frozen_digests[name] = digest.hexdigest()
+        return self._frozen_digests[name]
+
+
+def _prefixes(name: str) -> Iterator[str]:
+    """Yield a name and those of everything that it lies in: ``a.b.c``, ``a.b``, ``a``."""
+    while name:
+        yield name
+        name = name.rpartition(".")[0]
 
 
 def _kind(optimizer: Optimizer) -> str:

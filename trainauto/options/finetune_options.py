@@ -1,12 +1,13 @@
 """Every key of an option file of fine-tuning: type, default, unit, and why the default is what it is."""
 
+from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import Field
 
 from trainauto.options.fields import FolderName, Fraction, NonNegativeInt, PositiveInt, Roots, Section, option
 from trainauto.options.resource_options import MemoryOptions
-from trainauto.options.run_options import FileOptions
+from trainauto.options.run_options import FileOptions, RunSettings
 from trainauto.options.text_options import LoraOptions
 from trainauto.options.tracker_options import TrackerOptions
 
@@ -165,7 +166,7 @@ class FinetuneMemory(MemoryOptions):
         unit="pixels",
         reason="null: never, since a model sees less; the run then ends and says what would help",
     )
-    calibration: Literal[False] = option(False, "Runs of a Trainer learn anew each time.")
+    calibration: Literal[False] = option(False, "Fine-tuning learns anew each time.")
     gradient_checkpointing: bool = option(
         False,
         "Keep only what goes into the repeated blocks of a network, and run them again in the backward pass: less "
@@ -173,7 +174,7 @@ class FinetuneMemory(MemoryOptions):
         reason="off: it costs time",
     )
     allow_gradient_checkpointing: Literal[False] = option(
-        False, "A Trainer's run ends where its smallest batch does not fit, and says so."
+        False, "Fine-tuning ends where not even one conversation fits, and says so."
     )
 
 
@@ -194,9 +195,40 @@ class FinetuneOptions(FileOptions):
     logger: FinetuneLogger = option(FinetuneLogger(), "Experiment trackers.")
 
     @property
+    def settings(self) -> RunSettings:
+        """How its run is kept and told of: runs lie right in ``output_dir``."""
+        training = self.training
+        return RunSettings(
+            root=Path(training.output_dir),
+            root_key=("training", "output_dir"),
+            name="",
+            prints_every=training.logging_steps,
+            saves_every=training.save_steps,
+            keeps=training.save_total_limit,
+            has_curves=True,
+            trackers=self.logger,
+            max_norm=training.max_grad_norm,
+        )
+
+    @property
     def folder_of_runs(self) -> str:
         """Folder that holds its runs."""
         return self.training.output_dir
+
+    @property
+    def kept_checkpoints(self) -> int:
+        """Most checkpoints on disk at a time: the newest, the best and the one being written."""
+        return self.training.save_total_limit + 2
+
+    @property
+    def loading(self) -> tuple[int, int]:
+        """Processes that make samples, and batches that are drawn ahead of the step."""
+        return self.training.dataloader_num_workers, max(2, self.training.dataloader_num_workers)
+
+    @property
+    def is_traced(self) -> bool:
+        """Whether the memory of a run is traced before its first step, as far as options say."""
+        return self.training_automations.enabled and (self.memory.has_budget or self.device != "cpu")
 
 
 def step_conversations(training: FinetuneTraining) -> int:

@@ -139,7 +139,7 @@ def _option_tables(model: type[BaseModel], without: str = "") -> Iterator[str]:
             those = "[those below](#automations)" if model is Options else "[these](options.md#automations)"
             yield f"Beside `enabled`, keys are names of automations; {those} are registered."
             if model is FinetuneOptions:
-                yield "Of a Trainer's run `DynamicBatchSizeOptimizer` alone is one, with `target_vram_usage`,"
+                yield "`DynamicBatchSizeOptimizer` fills memory with passes of a step, by `target_vram_usage`,"
                 yield "`safety_margin`, `adjustment_frequency`, `policy` and its other settings that are no bounds."
             else:
                 yield "The section may stand under `train` instead, and names may be in snake_case (`plan_schedule`)."

@@ -145,6 +145,33 @@ class FileOptions(Section):
         """Processes that make samples, and batches that are drawn ahead of the step; zeros where nobody knows."""
         return 0, 0
 
+    @property
+    def settings(self) -> "RunSettings":
+        """How a run of the engine is kept and told of; each task reads that from options of its own."""
+        raise NotImplementedError
+
+    @property
+    def is_traced(self) -> bool:
+        """Whether the memory of a run is traced before its first step, as far as options say."""
+        is_bounded = self.memory.has_budget or self.device != "cpu"
+        policies = [
+            switch.arguments.get("policy")
+            for name, switch in self.training_automations.active.items()
+            if in_one_word(name) == in_one_word(CONTROLLER)
+        ]
+        return self.memory.gradient_checkpointing == AUTO or (is_bounded and any(p != "step" for p in policies))
+
+    @property
+    def among_ranks(self) -> DistributedOptions:
+        """How several ranks train together; the defaults where files of a task have no options for it."""
+        return DistributedOptions()
+
+    def of_steps(self, world_size: int) -> dict[str, Any]:
+        """Return the options that the memory of a step depends on, for so many ranks: here all that might be."""
+        del world_size
+        aside = {"name", "path", "logger", "training_automations", "memory", "device", "num_threads", "manual_seed"}
+        return self.model_dump(mode="json", exclude=aside)
+
 
 @dataclass(frozen=True)
 class RunSettings:
@@ -210,28 +237,6 @@ class RunOptions(FileOptions):
     def kept_checkpoints(self) -> int:
         """Most checkpoints on disk at a time: the newest, the best and the one being written."""
         return self.settings.keeps + 2
-
-    @property
-    def is_traced(self) -> bool:
-        """Whether the memory of a run is traced before its first step, as far as options say."""
-        is_bounded = self.memory.has_budget or self.device != "cpu"
-        policies = [
-            switch.arguments.get("policy")
-            for name, switch in self.training_automations.active.items()
-            if in_one_word(name) == in_one_word(CONTROLLER)
-        ]
-        return self.memory.gradient_checkpointing == AUTO or (is_bounded and any(p != "step" for p in policies))
-
-    @property
-    def among_ranks(self) -> DistributedOptions:
-        """How several ranks train together; the defaults where files of a task have no options for it."""
-        return DistributedOptions()
-
-    def of_steps(self, world_size: int) -> dict[str, Any]:
-        """Return the options that the memory of a step depends on, for so many ranks: here all that might be."""
-        del world_size
-        aside = {"name", "path", "logger", "training_automations", "memory", "device", "num_threads", "manual_seed"}
-        return self.model_dump(mode="json", exclude=aside)
 
 
 OF_STEPS = ("use_amp", "amp_bf16", "deterministic", "plugins")

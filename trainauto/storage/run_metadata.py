@@ -15,7 +15,7 @@ from trainauto.data.dynamic_dataset import DynamicDataset
 from trainauto.distributed.rendezvous import launch_of_now
 from trainauto.options.load import LoadedOptions
 from trainauto.options.lookup import field_at
-from trainauto.options.run_options import FileOptions, RunOptions
+from trainauto.options.run_options import FileOptions
 from trainauto.options.source_locations import KeyPath, dotted
 from trainauto.storage.run_directory import CHANGED_OPTIONS, RunDirectory
 
@@ -57,7 +57,7 @@ def configured_samples(directory: RunDirectory, samples: int, samples_of_a_rank:
     return int(before["configured_samples"]) if is_the_same and "configured_samples" in before else samples
 
 
-def with_blocks(loaded: LoadedOptions[RunOptions], blocks: Sequence[str] | None) -> LoadedOptions[RunOptions]:
+def with_blocks(loaded: LoadedOptions[FileOptions], blocks: Sequence[str] | None) -> LoadedOptions[FileOptions]:
     """Return resolved options that name the blocks which run again; ``None`` leaves them as they are."""
     if blocks is None:
         return loaded
@@ -96,7 +96,7 @@ def _flat(value: Any, prefix: str = "") -> dict[str, Any]:
 
 def write_run_metadata(
     directory: RunDirectory,
-    loaded: LoadedOptions[RunOptions],
+    loaded: LoadedOptions[FileOptions],
     dataset: DynamicDataset,
     configured: tuple[int, int],
     step: int,
@@ -211,7 +211,7 @@ def as_yaml(tree: Mapping[str, Any]) -> str:
     return str(yaml.dump(dict(tree), Dumper=_Plain, sort_keys=False, allow_unicode=True))
 
 
-def origin_of(loaded: LoadedOptions[RunOptions], dataset: DynamicDataset) -> dict[str, Any]:
+def origin_of(loaded: LoadedOptions[FileOptions], dataset: DynamicDataset) -> dict[str, Any]:
     """Return where a run comes from: folders, versions, and its samples with a digest of their names."""
     return places_of(loaded) | {"samples": len(dataset), "names_sha256": names_sha256(dataset)}
 

@@ -1,5 +1,7 @@
 """What gradient checkpointing costs, and what a resumed run makes of it."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 from torch import nn
@@ -42,9 +44,9 @@ def test_the_cost_is_measured_and_said_once(caplog: pytest.LogCaptureFixture) ->
     for seconds in (0.2, 0.2, 0.6):
         resort.see(record(seconds, units=2000))
     resort.see(record(60.0, ooms=3))
-    assert resort.take(model, "one crop does not fit") is None
+    assert resort.take(SimpleNamespace(model=model), "one crop does not fit") is None
     assert "a step takes about a third longer" in caplog.text
-    assert resort.take(model, "it still does not fit") == "Gradient checkpointing is on already."
+    assert resort.take(SimpleNamespace(model=model), "it still does not fit") == "Gradient checkpointing is on already."
     resort.see(record(60.0, ooms=3))
     (line,) = told(resort, [9.0, 0.13, 0.13, 0.12, 0.14, 0.15, 0.13, 0.13], caplog)
     assert line == (
@@ -55,7 +57,7 @@ def test_the_cost_is_measured_and_said_once(caplog: pytest.LogCaptureFixture) ->
 
 def test_where_no_step_fitted_before_it_says_so(caplog: pytest.LogCaptureFixture) -> None:
     resort, model = CheckpointingFallback(allowed=True), small_model()
-    resort.take(model, "")
+    resort.take(SimpleNamespace(model=model), "")
     (line,) = told(resort, [9.0, *[0.13] * 9], caplog)
     assert line.endswith("0.130 s (median of 5); none without it was measured")
 
@@ -70,7 +72,7 @@ def test_a_run_that_was_set_so_is_not_told_what_it_costs(caplog: pytest.LogCaptu
 def test_a_resume_goes_on_as_the_options_allow(caplog: pytest.LogCaptureFixture) -> None:
     before, model = CheckpointingFallback(allowed=True), small_model()
     assert before.state_dict() == {"taken": False}
-    before.take(model, "")
+    before.take(SimpleNamespace(model=model), "")
     state = before.state_dict()
     for allowed in (True, False):
         after, model = CheckpointingFallback(allowed=allowed), small_model()

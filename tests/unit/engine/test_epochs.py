@@ -29,7 +29,7 @@ PLAN = Plan.of(batch_size=4)
 )
 def test_an_end_is_due_once_that_many_samples_are_trained(steps: Sequence[int], handled: list[int]) -> None:
     heard: list[int] = []
-    epochs = Epochs(10, heard.append)
+    epochs = Epochs(10, lambda epoch, _: heard.append(epoch))
     for samples in steps:
         epochs.handle(Progress(samples=samples))
     assert heard == handled
@@ -48,7 +48,7 @@ def test_other_samples_begin_a_pass_of_their_own() -> None:
     heard: list[int] = []
     before = Epochs(10)
     before.handle(Progress(samples=12))
-    epochs = Epochs(7, heard.append)
+    epochs = Epochs(7, lambda epoch, _: heard.append(epoch))
     epochs.load_state_dict(before.state_dict(), Progress(samples=12), begins_anew=True)
     for samples in (14, 18, 19, 25, 26):
         epochs.handle(Progress(samples=samples))
@@ -81,7 +81,7 @@ def test_an_end_is_handled_with_the_weights_that_it_came_with(tmp_path: Path) ->
     """A checkpoint of the very step, written before the end was handled, is gone back to."""
     seen: list[tuple[int, int]] = []
     with token_run(tmp_path, PLAN, steps=9) as run:
-        run.epochs = replace(run.epochs, samples=10, at_end=lambda epoch: seen.append((epoch, run.progress.steps)))
+        run.epochs = replace(run.epochs, samples=10, at_end=lambda epoch, _: seen.append((epoch, run.progress.steps)))
         run.journal.automations = [SavesAfter(run, 3), GoesBack(after=4, to=3)]
         train(run)
     assert seen[:2] == [(1, 3), (1, 3)]
@@ -89,7 +89,7 @@ def test_an_end_is_handled_with_the_weights_that_it_came_with(tmp_path: Path) ->
 
 
 def test_an_error_at_an_end_leaves_a_checkpoint_of_its_step(tmp_path: Path) -> None:
-    def fails(_epoch: int) -> None:
+    def fails(_epoch: int, _progress: Progress) -> None:
         raise OSError("no such host")
 
     with token_run(tmp_path, PLAN, steps=9) as run:
@@ -116,12 +116,12 @@ def test_an_end_that_a_kill_came_before_is_handled_by_the_resume(tmp_path: Path)
     seen: list[tuple[int, int]] = []
     with token_run(tmp_path, PLAN, steps=9) as run:
         samples = run.epochs.samples
-        run.epochs = replace(run.epochs, at_end=lambda epoch: seen.append((epoch, run.progress.samples)))
+        run.epochs = replace(run.epochs, at_end=lambda epoch, _: seen.append((epoch, run.progress.samples)))
         train(run)
         whole, ends = heard(run).records, list(seen)
     assert [epoch for epoch, _ in ends] == list(range(1, 1 + 9 * 4 // samples))
 
-    def killed(_epoch: int) -> None:
+    def killed(_epoch: int, _progress: Progress) -> None:
         run.save()
         raise KilledError
 
@@ -133,7 +133,7 @@ def test_an_end_that_a_kill_came_before_is_handled_by_the_resume(tmp_path: Path)
         checkpoint, step = run.last_checkpoint, run.progress.steps
     assert checkpoint is not None
     with token_run(tmp_path / "killed", PLAN, steps=9) as run:
-        run.epochs = replace(run.epochs, at_end=lambda epoch: seen.append((epoch, run.progress.samples)))
+        run.epochs = replace(run.epochs, at_end=lambda epoch, _: seen.append((epoch, run.progress.samples)))
         run.restore(checkpoint)
         train(run)
         assert [record.losses for record in heard(run).records] == [record.losses for record in whole[step:]]

@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 from trainauto.core.errors import InputError, Problem
-from trainauto.forecast.task import task_of
 from trainauto.options.finetune_options import DEFAULT_WARMUP_RATIO, FinetuneOptions, warmup_of
 from trainauto.options.load import LoadedOptions, load_options, super_resolution_only
 from trainauto.options.tasks import TASKS, kind_of
@@ -284,13 +283,9 @@ def test_the_task_may_be_said(load: Load, problems: Problems) -> None:
     assert any("training" in problem.message for problem in other)
 
 
-def test_commands_that_build_no_such_run_say_so(load: Load) -> None:
-    loaded = load(text=SHORT)
-    with pytest.raises(InputError, match="plan builds no run of a Trainer, and this file is of fine-tuning") as caught:
-        task_of(loaded).first_plan(loaded)
-    assert "validate -opt FILE" in caught.value.problems[0].advice
+def test_commands_for_images_refuse_conversations(load: Load) -> None:
     with pytest.raises(InputError, match="export is for networks of super-resolution") as caught:
-        super_resolution_only(loaded, "export", "Take from_pretrained.")
+        super_resolution_only(load(text=SHORT), "export", "Take from_pretrained.")
     assert "A fine-tuned model answers by test RUN" in caught.value.problems[0].advice
 
 

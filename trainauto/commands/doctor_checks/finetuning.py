@@ -10,7 +10,7 @@ from trainauto.core.words import path_words
 from trainauto.options.finetune_options import FinetuneOptions
 from trainauto.reporting.finding import BROKEN, LOOK, OK, Finding
 
-PACKAGES = ("transformers", "accelerate", "peft")
+PACKAGES = ("transformers", "peft")
 CONFIGURATION = "config.json"
 PARTS = {
     "weights": ("*.safetensors", "*.bin"),

@@ -74,7 +74,7 @@ def finetune_file(name: str, model: str, conversations: Conversations, machine: 
         (f"test {folder}", "answers to what was set aside"),
     ]
     body = _model(name, model, conversations, machine) + _training(name, machine)
-    packages = ("transformers", "accelerate", "peft")
+    packages = ("transformers", "peft")
     return FirstFile("finetune", summary, (), body, commands, extra="finetune", packages=packages)
 
 

@@ -7,7 +7,6 @@ from trainauto.core.plan import BatchShape
 from trainauto.core.records import StepRecord
 from trainauto.core.run_events import LengthUnit, RunEnd
 from trainauto.core.workload import Tensors
-from trainauto.engine.training import LastResort, Training
 from trainauto.integrations.huggingface.arguments import own_argument
 from trainauto.integrations.huggingface.loss import Weighing
 from trainauto.integrations.huggingface.own_stream import OwnStream
@@ -74,17 +73,6 @@ class TrainingHooks:
 
     def ending(self) -> RunEnd | None:
         """Return how the training has ended, where the class knows it better: its progress is filled in."""
-        return None
-
-    def own_last_resort(self, run: Training, redraw: Callable[[], None]) -> LastResort | None:
-        """Return what is done where not even the smallest plan fits; ``None`` for nothing but advice.
-
-        Args:
-            run: the engine's parts.
-            redraw: to be called where it makes samples other ones: the largest is looked at again, and samples that
-                are under way are made anew.
-        """
-        del run, redraw
         return None
 
     def largest_sample(self) -> int | None:

@@ -44,12 +44,11 @@ from trainauto.integrations.huggingface.start_up import (
 )
 from trainauto.integrations.huggingface.step import PendingStep, begin, finish, is_left_out
 from trainauto.integrations.huggingface.train_batches import PlannedInputs, TrainBatches
-from trainauto.integrations.huggingface.train_data import TrainData, learn_largest
+from trainauto.integrations.huggingface.train_data import TrainData
 from trainauto.integrations.loop_controller import LoopController
 from trainauto.integrations.loop_parts import as_not_drawn, parse_budget
 from trainauto.integrations.loop_reports import LoopReports
 from trainauto.integrations.own_rates import OwnRates
-from trainauto.integrations.samples import are_largest
 from trainauto.integrations.watchers import Watchers, decide_on_validation, words_of_end
 from trainauto.memory.monitor.meter import MemoryMeter
 from trainauto.reporting.tensorboard import TensorBoard
@@ -164,7 +163,6 @@ class MemorySession:
         self.training = run = build_training(self._trainer, self.data, self.loss, automations, self._budget_bytes)
         self.passes = CoupledPasses.of(run, self.data.growth.plan, is_loss=self.loss.weighing is Weighing.COUPLED)
         run.snapshot.on_restore = self._forget_attempt
-        run.last_resort = self._trainer.own_last_resort(run, self._redraw) or run.last_resort
         run.leaves_out_non_finite = self.watchers.go_back
         if self.watchers.go_back:
             check_that_it_saves(self._trainer.args)
@@ -203,11 +201,6 @@ class MemorySession:
         if run.ranks.is_first:
             renew_state(undone.checkpoint, self._state())
         return made
-
-    def _redraw(self) -> None:
-        """Have samples be made anew, from the first that is not trained: they are of other sizes now."""
-        learn_largest(self._trainer, self.data.samples)
-        self.batches.forget_drawn()
 
     def step(self, inputs: PlannedInputs, items: Any) -> PendingStep:
         """Compute the gradients of a batch; where it does not fit in any pieces, those of the first part of it.
@@ -259,7 +252,7 @@ class MemorySession:
             return None
         run, pending = self.running, self._pending
         self._pending = self.batches.untrained = None
-        self.automation.fills_plan = are_largest(pending.batch) and self._trainer.takes_full_memory()
+        self.automation.fills_plan = self._trainer.takes_full_memory()
         left_out, self._is_left_out = self._is_left_out, False
         self.record = finish(run, pending, self._grad_norm, self._rates, skipped=skipped, left_out=left_out)
         task_losses = self._trainer.step_recorded(self.record, skipped=skipped)

@@ -84,11 +84,6 @@ class TrainBatches:
             samples += batch.step_samples
             yield PlannedInputs(batch, self.data.structure)
 
-    def forget_drawn(self) -> None:
-        """Have what was drawn ahead be drawn again, by workers that begin anew."""
-        self.data.loader.close()
-        self._batches = None
-
     def next_batch(self) -> Batch:
         """Return the next batch of the stream."""
         if self._batches is None:

@@ -4,7 +4,7 @@ import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from importlib import import_module
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,9 +41,6 @@ TRAIN_SET = "train_dataset"
 
 STEP_SAMPLES = "step_samples"
 """Attribute of arguments: samples of every step, where they are no product of passes and batches, or of one pass."""
-
-MOST_STEP_SAMPLES = "most_step_samples"
-"""Attribute of arguments beside :data:`STEP_SAMPLES`: what steps may grow to where one pass holds more than a step."""
 
 
 @dataclass(frozen=True)
@@ -188,10 +185,7 @@ def _growth(args: Any, passes: int, lengths: NDArray[np.int64] | None) -> Growth
         return Growth.of(None, None, Range(tokens, most_tokens), int(lengths.max()))
     least = own_argument(args, "min_batch_size")
     whole = _step_samples(args, passes)
-    if _fixed_samples(args, passes) is None:
-        largest = most or start
-    else:
-        largest = max(min(most or whole, whole), own_argument(args, MOST_STEP_SAMPLES) or 0)
+    largest = most or start if _fixed_samples(args, passes) is None else min(most or whole, whole)
     growth = Growth.of(Range(start, largest, least), None, None, None)
     return Growth(growth.axes, Plan.of(batch_size=whole, micro_batches=passes))
 
@@ -222,13 +216,6 @@ def _teach_own(trainer: Any, samples: MapSamples, largest: int) -> Structure | N
         return None
     samples.workload = workload
     return Structure.of(one)
-
-
-def learn_largest(trainer: Any, samples: MapSamples) -> None:
-    """Have the dataset know its largest sample anew, where the Trainer's class has made samples other ones."""
-    before = samples.workload
-    if isinstance(before, NestedSamples) and _teach_own(trainer, samples, _largest_sample(trainer)) is not None:
-        samples.workload = cast(NestedSamples, samples.workload).weighed(before.weigh)
 
 
 def _fixed_samples(args: Any, passes: int) -> int | None:

@@ -5,15 +5,11 @@ import logging
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
-
-from transformers import TrainerCallback
-from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
 from trainauto.core.errors import InputError, Problem
-from trainauto.core.files import directory_written_atomically, remove_leftovers, write_json_atomically
+from trainauto.core.files import directory_written_atomically, write_json_atomically
 from trainauto.core.process import without_memory_limit
-from trainauto.integrations.huggingface.checkpoints import is_written
+from trainauto.core.records import Progress
 
 logger = logging.getLogger(__name__)
 
@@ -22,62 +18,24 @@ PROGRESS_FILE = "progress.json"
 """Says after which step, epoch and conversation a folder was written."""
 
 
-class EpochModels(TrainerCallback):  # type: ignore[misc]  # mypy does not follow transformers
-    """Writes ``epoch_0``, ``epoch_1`` ...: adapters or weights with the processor, each whole or not at all.
-
-    What a killed run left half written is removed.
+def write_epoch(folder: Path, epoch: int, progress: Progress, write: Callable[[Path], None]) -> Path:
+    """Write the model of an epoch, whole or not at all, unless it is there as it is now; return its folder.
 
     Args:
-        folder: of all of them, and of the Trainer's checkpoints.
-        trainer: whose model.
-        write: writes the model into a folder.
+        folder: of all of them: ``epoch_0``, ``epoch_1`` ...
+        epoch: from 0.
+        progress: what has been trained.
+        write: writes the model into a folder: adapters or weights, with the processor.
     """
-
-    def __init__(self, folder: Path, trainer: Any, write: Callable[[Path], None]) -> None:
-        self._folder, self._trainer, self._write = folder, trainer, write
-        remove_leftovers(folder)
-
-    def on_train_begin(self, _args: Any, _state: Any, control: Any, **_others: Any) -> Any:
-        """Write the model of an epoch that a run was killed behind, before it was written."""
-        epoch = self._ended_epoch
-        if epoch is not None and steps_of(self._folder / f"epoch_{epoch}") != self._trainer.memory.progress.steps:
-            self._save(epoch)
-        return control
-
-    def on_epoch_end(self, _args: Any, _state: Any, control: Any, **_others: Any) -> Any:
-        """Write the model of an epoch that is whole, and have a checkpoint written where this step has none."""
-        epoch = self._ended_epoch
-        if epoch is not None and self._trainer.memory.trained_samples:
-            self._save(epoch)
-            step = self._trainer.memory.progress.steps
-            control.should_save = not is_written(self._folder / f"{PREFIX_CHECKPOINT_DIR}-{step}")
-        return control
-
-    @property
-    def _ended_epoch(self) -> int | None:
-        """The epoch that has just ended; ``None`` within one."""
-        session = self._trainer.memory
-        epochs, rest = divmod(session.progress.samples, len(session.data.samples))
-        return epochs - 1 if epochs and not rest else None
-
-    def finish(self) -> Path:
-        """Return the folder of the last step's model, which is written where the run ended within an epoch."""
-        session = self._trainer.memory
-        samples, of_epoch = session.progress.samples, len(session.data.samples)
-        epoch = max(0, -(-samples // of_epoch) - 1)
-        folder = self._folder / f"epoch_{epoch}"
-        if not folder.is_dir() or steps_of(folder) != session.progress.steps:
-            self._save(epoch)
-        return folder
-
-    def _save(self, epoch: int) -> None:
-        progress = self._trainer.memory.progress
-        folder = self._folder / f"epoch_{epoch}"
-        with without_memory_limit(), directory_written_atomically(folder) as temporary:
-            self._write(temporary)
-            figures = {"epoch": epoch, "step": progress.steps, "samples": progress.samples}
-            write_json_atomically(temporary / PROGRESS_FILE, figures)
-        logger.info("the model of epoch %d is in %s", epoch, folder)
+    own = folder / f"epoch_{epoch}"
+    if steps_of(own) == progress.steps:
+        return own
+    with without_memory_limit(), directory_written_atomically(own) as temporary:
+        write(temporary)
+        figures = {"epoch": epoch, "step": progress.steps, "samples": progress.samples}
+        write_json_atomically(temporary / PROGRESS_FILE, figures)
+    logger.info("the model of epoch %d is in %s", epoch, own)
+    return own
 
 
 def steps_of(folder: Path) -> int:

@@ -28,21 +28,20 @@ class SmallerPictures:
 
     Args:
         pictures: of the run.
-        run: whose step does not fit.
-        redraw: has the samples that are under way be made anew.
+        learn_largest: has plans go by a conversation, as it is from now on.
     """
 
-    def __init__(self, pictures: Pictures, run: Training, redraw: Callable[[], None]) -> None:
-        self._pictures, self._run, self._redraw = pictures, run, redraw
+    def __init__(self, pictures: Pictures, learn_largest: Callable[[int], None]) -> None:
+        self._pictures, self._learn_largest = pictures, learn_largest
         self._given = pictures.limit
         self._checkpointing = CheckpointingFallback()
         self._to_say = ""
 
-    def take(self, model: BaseModel, why: str) -> str | None:
+    def take(self, run: Training, why: str) -> str | None:
         """Reduce pictures, or return what a person is to know.
 
         Args:
-            model: that does not fit.
+            run: whose step does not fit.
             why: what does not fit, in words.
 
         Returns:
@@ -51,11 +50,12 @@ class SmallerPictures:
         pictures = self._pictures
         before, smaller = pictures.largest, pictures.next_smaller
         if smaller is None:
-            return f"{self._why_not()} {self._checkpointing.take(model, why)}"
+            return f"{self._why_not()} {self._checkpointing.take(run, why)}"
         self._reduce_to(smaller)
+        run.loader.redraw()
         reason = f"{why}: pictures are reduced to {smaller} pixels from now on, of {before} that the largest one had"
         logger.warning("%s", reason)
-        self._run.journal.decide([KeepPlan(self._run.loader.plan, reason)], None, early=True)
+        run.journal.decide([KeepPlan(run.loader.plan, reason)], None, early=True)
         return None
 
     def see(self, record: StepRecord) -> None:
@@ -90,7 +90,7 @@ class SmallerPictures:
     def _reduce_to(self, pixels: int) -> None:
         with without_memory_limit():  # it is for what networks compute
             self._pictures.reduce_to(pixels)
-            self._redraw()
+            self._learn_largest(self._pictures.longest)
 
     def _why_not(self) -> str:
         pictures = self._pictures

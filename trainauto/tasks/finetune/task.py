@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from trainauto.commands.doctor_checks.finetuning import PACKAGES, finetuning_findings
-from trainauto.commands.trainer_task import TrainerTask
+from trainauto.commands.engine_task import EngineTask
 from trainauto.forecast.task import CardsRequest
 from trainauto.options.finetune_options import FinetuneOptions
 from trainauto.options.load import LoadedOptions
@@ -13,7 +13,8 @@ from trainauto.reporting.finding import Finding, guarded
 
 # Nothing here may import torch at the top: see trainauto/forecast/task.py.
 if TYPE_CHECKING:
-    from trainauto.builders.trainer_run import TrainerRun
+    from trainauto.builders.task_parts import PartsRequest, TaskParts
+    from trainauto.core.plan import Plan
     from trainauto.core.worker_process import WorkerProcess
     from trainauto.engine.traced_training import FakeTraining
     from trainauto.forecast.card_answer import CardPlans
@@ -23,25 +24,28 @@ if TYPE_CHECKING:
 Loaded = LoadedOptions[FinetuneOptions]
 
 
-class FineTuning(TrainerTask[FinetuneOptions]):
+class FineTuning(EngineTask[FinetuneOptions]):
     """Option files of ``task: finetune``, and those with a section ``training``."""
 
     extra = "finetune"
+    smaller = "a smaller per_device_train_batch_size, max_length or max_pixels"
 
     def needed(self, options: FinetuneOptions) -> Sequence[str]:
-        """Return transformers with its Trainer, and peft for adapters."""
+        """Return transformers, and peft for adapters."""
         del options
         return PACKAGES
 
-    def build(self, loaded: Loaded) -> "TrainerRun":
-        """Build the run of an option file."""
-        self.check_packages(loaded)
-        from trainauto.builders.trainer_runs import prepared
+    def parts(self, loaded: Loaded, request: "PartsRequest") -> "TaskParts":
+        """Build model, processor and conversations."""
+        from trainauto.builders.finetune import FinetuneParts
 
-        precision = prepared(loaded, loaded.options.logger)
-        from trainauto.builders.finetune import FinetuneRun
+        return FinetuneParts(loaded, request)
 
-        return FinetuneRun(loaded, precision)
+    def first_plan(self, loaded: Loaded) -> "Plan":
+        """Return the conversations of a pass of the option file."""
+        from trainauto.core.plan import Plan
+
+        return Plan.of(batch_size=loaded.options.training.per_device_train_batch_size)
 
     def fake(self, loaded: Loaded, *, like_cuda: bool, world_size: int, known: Mapping[str, Any]) -> "FakeTraining":
         """Build the run on fake tensors."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import numpy as np
@@ -12,8 +13,8 @@ from transformers import SmolVLMImageProcessorPil
 from tests.vision_models import model_of, processor_of
 from trainauto.core.errors import InputError
 from trainauto.engine.checkpointing_fallback import CheckpointingFallback
-from trainauto.integrations.loop_model import LoopModel, ModelObjective
-from trainauto.integrations.structure import Structure
+from trainauto.optim.precision import Precision
+from trainauto.tasks.finetune.conversation_model import ConversationModel, adamw
 from trainauto.tasks.finetune.encoding import ConversationEncoder
 from trainauto.tasks.finetune.models import checkpoint_activations
 from trainauto.tasks.finetune.pictures import Pictures
@@ -82,7 +83,7 @@ def test_without_pictures_or_without_a_limit_nothing_shrinks() -> None:
 )
 def test_a_resume_says_what_pictures_have_now(fewest: int, said: str, limit: int, caplog: Any) -> None:
     mine = pictures([[(256, 256)]], [10], fewest)
-    smaller = SmallerPictures(mine, cast(Any, None), lambda: None)
+    smaller = SmallerPictures(mine, lambda _longest: None)
     smaller.load_state_dict({LIMIT: 16384}, cast(Any, None))
     smaller.see(cast(Any, None))
     assert said in caplog.text
@@ -116,9 +117,9 @@ def test_a_processor_that_makes_none_so_small_refuses_in_the_words_of_the_option
 
 def test_what_checkpoints_already_is_not_told_to() -> None:
     """Models of transformers switch it on their own way; advice where nothing fits goes by it."""
-    model = model_of("qwen3_vl")
-    loss = ModelObjective("train", torch.optim.SGD(model.parameters(), 0.1), lambda _model, _batch: torch.zeros(()))
-    loop = LoopModel(model, [loss], Structure.of({"input_ids": torch.zeros(1)}))
-    assert "would help" in str(CheckpointingFallback().take(loop, "it does not fit"))
-    checkpoint_activations(model)
-    assert CheckpointingFallback().take(loop, "it does not fit") == "Gradient checkpointing is on already."
+    network = model_of("qwen3_vl")
+    model = ConversationModel(network, adamw(network, 0.1, 0.0), Precision(torch.device("cpu")))
+    run = SimpleNamespace(model=model)
+    assert "would help" in str(CheckpointingFallback().take(run, "it does not fit"))
+    checkpoint_activations(network)
+    assert CheckpointingFallback().take(run, "it does not fit") == "Gradient checkpointing is on already."

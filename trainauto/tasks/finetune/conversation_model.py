@@ -1,0 +1,93 @@
+"""A vision-language model as the engine trains models: its own loss, a mean over the tokens that are learned."""
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from trainauto.core.objectives import LossTerms, MicroBatch, Objective
+from trainauto.models.base_model import BaseModel
+from trainauto.optim.precision import Precision
+from trainauto.tasks.finetune.conversation_samples import for_model
+
+TRAIN_PASS = "train"  # noqa: S105  (no secret)
+"""Name of the one pass, in logs and curves."""
+NETWORK = "model"
+"""Name of the network, and of the file of its weights in checkpoints."""
+LOSS = "loss"
+
+NOT_DECAYING = ("norm", "bias")
+"""Parts of the names of weights that do not decay, as in transformers' Trainer."""
+
+
+class ConversationModel(BaseModel):
+    """A model of transformers, with adapters where it has some.
+
+    Args:
+        network: takes what its processor makes, and returns a loss.
+        optimizer: of what is trained of it.
+        precision: number format, and the device.
+        learning_rate: of the option file, for advice.
+    """
+
+    less_memory = (
+        "Take a smaller model, fewer max_pixels, use_amp, load_in_4bit, or more memory (memory: budget:): plan -opt "
+        "FILE --recipes says what each takes."
+    )
+    checkpointing_advice = "`memory: gradient_checkpointing: true` would help"
+
+    def __init__(
+        self, network: nn.Module, optimizer: Optimizer, precision: Precision, learning_rate: float = 1e-4
+    ) -> None:
+        super().__init__(precision.device)
+        self.finite_numbers = (
+            f"Try training: {{learning_rate: {learning_rate / 10:g}, warmup_ratio: 0.2}}, or use_amp: false; "
+            "look at these conversations."
+        )
+        self._precision = precision
+        self._network = self.networks[NETWORK] = network.train()
+        self.optimizers[TRAIN_PASS] = optimizer
+        trained = [weight for weight in network.parameters() if weight.requires_grad]  # groups have another order
+        scaler = precision.new_scaler()
+        self._objective = Objective(TRAIN_PASS, optimizer, self._loss, scaler=scaler, parameters=trained)
+
+    @property
+    def checkpoints_gradients(self) -> bool:
+        """Whether blocks run again: models of transformers say so in an attribute of their own."""
+        own = any(getattr(module, "gradient_checkpointing", False) is True for module in self._network.modules())
+        return own or super().checkpoints_gradients
+
+    def objectives(self) -> Sequence[Objective]:
+        """Return the one pass."""
+        return (self._objective,)
+
+    def words_for(self, objective: str) -> str:
+        """Return what a person calls the pass."""
+        return "the model's pass" if objective == TRAIN_PASS else super().words_for(objective)
+
+    @torch.no_grad()
+    def mean_loss(self, tensors: Mapping[str, Tensor]) -> float:
+        """Return the mean loss over the learned tokens of a batch on the device, by the model in evaluation mode."""
+        self._network.eval()
+        try:
+            return float(self._computed(tensors))
+        finally:
+            self._network.train()
+
+    def _loss(self, part: MicroBatch) -> LossTerms:
+        return {LOSS: self._computed(part).float()}
+
+    def _computed(self, tensors: Mapping[str, Tensor]) -> Tensor:
+        with self._precision.autocast():
+            loss: Tensor = self._network(**for_model(tensors), use_cache=False).loss
+        return loss
+
+
+def adamw(network: nn.Module, learning_rate: float, weight_decay: float) -> Optimizer:
+    """Return the optimizer that transformers' Trainer makes: a fused AdamW, of two groups where weights decay."""
+    weights = {name: weight for name, weight in network.named_parameters() if weight.requires_grad}
+    kept = [weight for name, weight in weights.items() if any(part in name.lower() for part in NOT_DECAYING)]
+    decaying = [weight for name, weight in weights.items() if not any(part in name.lower() for part in NOT_DECAYING)]
+    groups = [{"params": decaying, "weight_decay": weight_decay}, {"params": kept, "weight_decay": 0.0}]
+    return torch.optim.AdamW([group for group in groups if group["params"]], lr=learning_rate, fused=True)
