@@ -274,7 +274,7 @@ def _frequencies(parts: RunParts) -> Frequencies:
         save=parts.settings.saves_every,
         best_metric=task.best_metric,
         validates_epochs=task.validates_epochs,
-        saves_epochs=task.saves_epochs,
+        saves_epochs=parts.settings.saves_epochs,
         validates_end=task.validates_end,
     )
 

@@ -1,4 +1,4 @@
-"""Fine-tuning by the engine beside transformers' Trainer on the same conversations: the same bits."""
+"""Fine-tuning by the engine beside transformers' Trainer and the memory-aware one: the same bits."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import chdir
@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
-from transformers import TrainerCallback
+from transformers import Trainer, TrainerCallback, TrainingArguments
 
 from tests.integration.commands import merged, write_options
 from tests.integration.finetune_runs import finetune_options, write_chats, write_model
@@ -145,6 +145,30 @@ def by_the_engine(
         return figures, weights_of(run.model.networks["model"])
 
 
+def by_a_plain_trainer(
+    loaded: LoadedOptions[FinetuneOptions], batches: list[dict[str, Tensor]], folder: Path
+) -> dict[str, Tensor]:
+    training = loaded.options.training
+    torch.manual_seed(loaded.options.manual_seed)
+    network = build_network(loaded, CPU)
+    arguments = TrainingArguments(
+        str(folder),
+        per_device_train_batch_size=1,
+        max_steps=len(batches),
+        learning_rate=training.learning_rate,
+        lr_scheduler_type="constant",
+        weight_decay=training.weight_decay,
+        use_cpu=True,
+        report_to=[],
+        save_strategy="no",
+        disable_tqdm=True,
+        remove_unused_columns=False,
+        train_sampling_strategy="sequential",
+    )
+    Trainer(network, arguments, data_collator=lambda batch: batch[0], train_dataset=batches).train()
+    return weights_of(network)
+
+
 def weights_of(network: nn.Module) -> dict[str, Tensor]:
     return {name: weight.detach().clone() for name, weight in network.named_parameters() if weight.requires_grad}
 
@@ -171,3 +195,23 @@ def test_other_passes_learn_the_same(made: Path, tmp_path: Path, monkeypatch: py
         assert losses["loss"] == pytest.approx(their_losses["loss"], rel=1e-5)
     for name, weight in our_weights.items():
         torch.testing.assert_close(weight, their_weights[name], rtol=0, atol=1e-4)
+
+
+def test_a_plain_trainer_learns_the_same_bits_from_the_same_batches(
+    made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Loss, clipping, optimizer and which weights decay are those of transformers' Trainer."""
+    batches: list[dict[str, Tensor]] = []
+    compute = ConversationModel._loss
+
+    def loss(self: ConversationModel, part: Any) -> Any:
+        batches.append({name: tensor.clone() for name, tensor in for_model(part).items()})
+        return compute(self, part)
+
+    monkeypatch.setattr(ConversationModel, "_loss", loss)
+    loaded = options_of(made, 4, 1, {"training": {"lr_scheduler_type": "constant", "warmup_ratio": 0}})
+    _, our_weights = by_the_engine(loaded, tmp_path / "engine", monkeypatch)
+    assert len(batches) == STEPS
+    their_weights = by_a_plain_trainer(loaded, batches, tmp_path / "trainer")
+    assert our_weights.keys() == their_weights.keys()
+    assert all(torch.equal(weight, their_weights[name]) for name, weight in our_weights.items())

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import chdir
 from pathlib import Path
@@ -213,6 +214,27 @@ def test_max_steps_wins_and_is_said(made: Path, here: Path) -> None:
     assert [line["step"] for line in lines_of(run / "validation.jsonl")] == [3, 4]
 
 
+def test_a_resume_at_another_rate_writes_the_models_it_comes_to(made: Path, here: Path) -> None:
+    """Also after the same step as one that is there."""
+    changes: dict[str, Any] = {"training": {"max_steps": 4, "lr_scheduler_type": "constant"}}
+    assert train(written(made, here / "run.yml", **changes)).returncode == 0
+    run = newest(here)
+    before = weights_of(run, 1)
+    shutil.rmtree(run / "checkpoints" / "step_00000004")
+    changes["training"]["learning_rate"] = 0.02
+    resumed = train(written(made, here / "run.yml", **changes), "--auto_resume")
+    assert resumed.returncode == 0, resumed.stderr
+    assert "resumed after step 3" in flat(resumed.stdout)
+    assert any(not torch.equal(weight, before[name]) for name, weight in weights_of(run, 1).items())
+
+
+def test_other_samples_are_not_accepted(made: Path, here: Path) -> None:
+    """Its runs begin anew with them."""
+    refused = train(written(made, here / "run.yml"), "--auto_resume", "--accept_samples")
+    assert refused.returncode == 2
+    assert "--accept_samples is for runs of images and language models" in flat(refused.stderr)
+
+
 def at_step(monkeypatch: pytest.MonkeyPatch, step: int, act: Any) -> None:
     """Have something happen while a step is on its way."""
     given = ConversationModel.begin_step
@@ -249,6 +271,7 @@ def test_a_file_ends_the_run_and_a_resume_goes_on(
     twice = train(options, "--auto_resume")
     assert "raise num_train_epochs under training to continue" in flat(twice.stdout), twice.stderr
     assert [line["step"] for line in lines_of(run / "validation.jsonl")] == [3, 5, 6]
+    assert "measured loss" in flat(twice.stdout)
     assert "single sample" not in twice.stderr
 
 
@@ -269,7 +292,7 @@ def test_a_low_loss_ends_the_run_and_a_resume_goes_on_counting(
 ) -> None:
     """D36, D37: four steps one after another, of which two were before the run was stopped."""
     low = {"training": {"num_train_epochs": 5, "early_stop_loss": 100.0, "early_stop_patience": 4}}
-    options = written(made, here / "run.yml", **low)
+    options = written(made, here / "run.yml", **measuring(made), **low)
     with monkeypatch.context() as patched:
         at_step(patched, 2, lambda: (newest(here) / STOP_FILE).touch())
         assert train(options).returncode == 0
@@ -280,8 +303,13 @@ def test_a_low_loss_ends_the_run_and_a_resume_goes_on_counting(
     assert "stopped the loss was at most 100 for 4 steps, up to step 4" in flat(ended.stdout)
     assert (log_of(run)["status"], log_of(run)["termination_status"]) == ("stopped", "auto_low_loss")
     assert json.loads((run / "checkpoints" / "epoch_1" / "progress.json").read_text())["step"] == 4
+    measured = lines_of(run / "validation.jsonl")
+    assert [line["step"] for line in measured] == [2, 3, 4]
+    (run / "validation.jsonl").write_text("".join(json.dumps(line) + "\n" for line in measured[:2]))
     twice = train(options, "--auto_resume")
     assert "stopped the loss was at most 100 for 4 steps, up to step 4" in flat(twice.stdout), twice.stderr
+    again = lines_of(run / "validation.jsonl")
+    assert (again[-1]["step"], again[-1]["metrics"]) == (4, measured[-1]["metrics"])  # a kill came before it
     assert [record["step"] for record in step_records(run)] == [1, 2, 3, 4]
 
 

@@ -60,12 +60,13 @@ class FinetuneParts(TaskParts):
     """
 
     validates_every = 0
-    saves_epochs = validates_end = True
+    validates_end = True
 
     def __init__(self, loaded: Loaded, request: PartsRequest) -> None:
         self.loaded = loaded
+        self._model_folder, self._written_after = Path(), -1  # none of this process yet
         options, training = loaded.options, loaded.options.training
-        refuse_ranks(SampleSharding.equal(request.world_size))
+        refuse_ranks(SampleSharding.equal(request.world_size), "models that are fine-tuned")
         if request.earlier is not None:
             check_earlier(loaded, request.earlier)
         self._precision = request.precision
@@ -80,8 +81,8 @@ class FinetuneParts(TaskParts):
         request.check_samples(self.train_set)
         self._validations: list[ConversationValidation] = []
         if data.val is not None:
-            val_set = ConversationSet("val", data.val, data.collate, 0)
-            self._validations.append(ConversationValidation(val_set, training.per_device_train_batch_size))
+            val_set, lengths = ConversationSet("val", data.val, data.collate, 0), data.looked_through["val"].lengths
+            self._validations.append(ConversationValidation(val_set, training.per_device_train_batch_size, lengths))
         self.datasets = [self.train_set, *(validation.dataset for validation in self._validations)]
         self.scans = {dataset.name: dataset.scan() for dataset in self.datasets}
         lora = f", LoRA of rank {options.lora.r}" if options.lora is not None else ""
@@ -159,16 +160,17 @@ class FinetuneParts(TaskParts):
 
     def at_epoch_end(self, directory: RunDirectory, epoch: int, progress: Progress) -> None:
         """Write the model of the epoch that has ended, for transformers and peft."""
-        write_epoch(directory.checkpoints, epoch - 1, progress, self.write_model)
+        self._model_folder = write_epoch(directory.checkpoints, epoch - 1, progress, self.write_model)
+        self._written_after = progress.steps
 
     def finish(self, directory: RunDirectory, progress: Progress) -> Sequence[Pair]:
         """Write the model of the last step; return what it came to, and how to try it."""
-        epoch = max(0, -(-progress.samples // len(self.train_set)) - 1)
-        folder = write_epoch(directory.checkpoints, epoch, progress, self.write_model)
+        if self._written_after != progress.steps:
+            self.at_epoch_end(directory, max(1, -(-progress.samples // len(self.train_set))), progress)
         others = "" if self._validations else " OTHER.jsonl"
         return (
-            *measured_words(self._validations),
-            ("model", str(folder)),
+            *measured_words(self._validations, directory, progress.steps),
+            ("model", str(self._model_folder)),
             ("to try it", f"{program_words()} test {directory.path}{others}"),
         )
 

@@ -6,7 +6,6 @@ from typing import Any
 
 from trainauto.builders.components import locate_errors
 from trainauto.core.errors import InputError, Problem
-from trainauto.core.registry import in_one_word
 from trainauto.options.finetune_options import FinetuneOptions, step_conversations
 from trainauto.options.load import LoadedOptions
 from trainauto.options.nested import SECTION
@@ -31,19 +30,19 @@ def controller_settings(loaded: Loaded) -> Mapping[str, Any] | None:
     automations = loaded.options.training_automations
     if not automations.enabled:
         return None
-    name, switch = _written(automations, CONTROLLER)
+    name, switch = automations.written(CONTROLLER)
     if switch is None:
         return {}
     if not switch.enabled:
         return None
     for argument in switch.arguments:
-        if argument.endswith("batch_size"):
+        if argument.endswith("batch_size") or argument == "target_may_grow":
             with locate_errors(loaded, (SECTION, name)):
                 advice = (
                     "Remove it: a pass holds at most the conversations of a step, per_device_train_batch_size times "
                     "gradient_accumulation_steps under training; max_batch_size there lets steps grow beyond them."
                 )
-                raise InputError(Problem(f"{argument} is no bound of fine-tuning", advice=advice, argument=argument))
+                raise InputError(Problem(f"fine-tuning has no {argument}", advice=advice, argument=argument))
     return switch.arguments
 
 
@@ -70,11 +69,11 @@ def with_own_automations(loaded: Loaded, device_type: str) -> Loaded:
         step, largest = step_conversations(training), largest_step(options)
         own: dict[str, Any] = {"target_batch_size": step, "min_batch_size": 1, "max_batch_size": largest}
         own |= {"target_may_grow": True} if largest > step else {}
-        switches[_written(section, CONTROLLER)[0]] = AutomationSwitch(**own, **settings)
-    if _written(section, STOP_FILE)[1] is None:
+        switches[section.written(CONTROLLER)[0]] = AutomationSwitch(**own, **settings)
+    if section.written(STOP_FILE)[1] is None:
         switches[STOP_FILE] = AutomationSwitch()
     if training.early_stop_loss is not None:
-        name, switch = _written(section, LOW_LOSS)
+        name, switch = section.written(LOW_LOSS)
         if switch is not None and switch.enabled and section.enabled:
             with locate_errors(loaded, ("training", "early_stop_loss")):
                 message = "the loss that ends the run is given twice, as early_stop_loss and to StopAtLowLoss"
@@ -82,11 +81,3 @@ def with_own_automations(loaded: Loaded, device_type: str) -> Loaded:
         low: dict[str, Any] = {"loss": training.early_stop_loss, "patience": training.early_stop_patience}
         switches[name] = AutomationSwitch(**low)
     return replace(loaded, options=options.model_copy(update={SECTION: Automations(**switches)}))
-
-
-def _written(section: Automations, name: str) -> tuple[str, AutomationSwitch | None]:
-    """Return how a file writes an automation, and its switch; ``None`` where it does not."""
-    for written, switch in (section.model_extra or {}).items():
-        if in_one_word(written) == in_one_word(name):
-            return written, switch
-    return name, None

@@ -11,6 +11,8 @@ from trainauto.core.words import counted
 from trainauto.optim.precision import Precision
 from trainauto.options.finetune_options import FinetuneTraining, step_conversations, warmup_of
 from trainauto.reporting.formatting import in_thousands
+from trainauto.storage.run_directory import RunDirectory
+from trainauto.storage.run_log import validated_sets
 from trainauto.tasks.finetune.conversation_model import LOSS
 from trainauto.tasks.finetune.conversation_set import ConversationValidation
 from trainauto.tasks.finetune.four_bits import bytes_in_four_bits, weights_of
@@ -60,13 +62,14 @@ def rate_words(training: FinetuneTraining) -> str:
     return f"{training.learning_rate:g}, {kind}{rises if warmup else ''}{scaling}, {length}{wins}"
 
 
-def measured_words(validations: Sequence[ConversationValidation]) -> list[Pair]:
-    """Return the loss on what is set aside, as it was measured last."""
+def measured_words(validations: Sequence[ConversationValidation], directory: RunDirectory, step: int) -> list[Pair]:
+    """Return the loss on what is set aside after the last step, also where an earlier process measured it."""
     words = []
     for validation in validations:
-        if validation.last is not None:
-            loss = validation.last.metrics[LOSS]
+        of_now, logged = validation.last, validated_sets(directory, step).get(validation.name)
+        metrics = of_now.metrics if of_now is not None else logged["metrics"] if logged is not None else None
+        if metrics is not None:
+            loss, set_aside = float(metrics[LOSS]), len(validation.dataset)
             perplexity = math.exp(min(loss, 50))
-            set_aside = len(validation.dataset)
             words.append(("measured", f"loss {loss:.4g} on {set_aside} set aside, perplexity {perplexity:.4g}"))
     return words

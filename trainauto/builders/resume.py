@@ -63,10 +63,6 @@ def _continue_run(run: Run, directory: RunDirectory, checkpoint: Path | None, ch
         validated_before = run.validators and are_same
         rewind(directory, step, validates_every=every if validated_before else 0)
         _log_rollback(run, directory)
-    was_due = every and ((is_same and step % every == 0) or run.finished)
-    if step and (was_due or _is_due_besides(run)):
-        made = run.ranks.broadcast_object(lambda: _made_validations(run, directory))
-        run.missed = [validator for validator in run.validators if validator.name not in made]
     for line in changes:
         logger.warning("%s%s", CHANGED, line)
     if changes and run.controls.stop_reason:
@@ -74,13 +70,17 @@ def _continue_run(run: Run, directory: RunDirectory, checkpoint: Path | None, ch
             "the run had been stopped (%s); its options have changed, so it continues", run.controls.stop_reason
         )
         run.controls.stop_reason = run.controls.termination = ""
+    was_due = every and ((is_same and step % every == 0) or run.finished)
+    if step and (was_due or _is_due_besides(run)):
+        made = run.ranks.broadcast_object(lambda: _made_validations(run, directory))
+        run.missed = [validator for validator in run.validators if validator.name not in made]
 
 
 def _is_due_besides(run: Run) -> bool:
     """Say whether validation was due for another reason than the number of the step."""
-    frequencies = run.frequencies
+    frequencies, has_ended = run.frequencies, run.finished or bool(run.controls.stop_reason)
     return (frequencies.validates_epochs and run.epochs.is_due(run.progress)) or (
-        frequencies.validates_end and run.finished
+        frequencies.validates_end and has_ended
     )
 
 

@@ -65,7 +65,6 @@ class TaskParts(ABC):
         length_key: option that says it, where that is not the usual one of its unit.
         validates_every: steps between validations; 0 without any.
         validates_epochs: whether it is validated at the end of each pass over the samples.
-        saves_epochs: whether a checkpoint is written there.
         validates_end: whether it is validated where it ends, whatever ended it.
         best_metric: decides which checkpoint is the best.
         metrics: what each validation set is measured by.
@@ -83,7 +82,6 @@ class TaskParts(ABC):
     length_key: str = ""
     validates_every: int
     validates_epochs: bool = False
-    saves_epochs: bool = False
     validates_end: bool = False
     best_metric: str | None
     metrics: Sequence[str] = ()

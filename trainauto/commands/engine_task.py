@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Generic
 from typing_extensions import TypeVar
 
 from trainauto.commands.doctor_checks import training
-from trainauto.core.errors import TrainautoError
+from trainauto.core.errors import InputError, Problem, TrainautoError
 from trainauto.forecast.task import Task, Trial
 from trainauto.options.load import LoadedOptions
 from trainauto.options.run_options import FileOptions
@@ -20,7 +20,19 @@ if TYPE_CHECKING:
     from trainauto.core.worker_process import WorkerProcess
     from trainauto.options.cards import CardPreset
 
+BEGIN_ANEW = "A run of this task begins anew with other samples: leave --auto_resume out, and name its weights."
+
 OfEngine = TypeVar("OfEngine", bound=FileOptions, contravariant=True)
+
+
+def refuse_accepted_samples(parsed: argparse.Namespace) -> None:
+    """Refuse ``--accept_samples`` of a task whose runs are not resumed with other samples.
+
+    Raises:
+        InputError: it was given.
+    """
+    if parsed.accept_samples:
+        raise InputError(Problem("--accept_samples is for runs of images and language models", advice=BEGIN_ANEW))
 
 
 class EngineTask(Task[OfEngine], Generic[OfEngine]):

@@ -80,7 +80,8 @@ def _program() -> list[str]:
 def _ways_out(options: FileOptions) -> tuple[tuple[str, str], ...]:
     """Say how to stop the run, and how to resume it."""
     every = counted(options.settings.saves_every, "step")
+    epochs = ", and after each epoch" if options.settings.saves_epochs else ""
     return (
         ("to stop", "Ctrl-C finishes the step and saves; a second one stops at once"),
-        ("to resume", f"the same command with --auto_resume (a checkpoint every {every})"),
+        ("to resume", f"the same command with --auto_resume (a checkpoint every {every}{epochs})"),
     )

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic
 
 from typing_extensions import TypeVar
 
+from trainauto.commands.engine_task import refuse_accepted_samples
 from trainauto.core.errors import InputError, Problem
 from trainauto.core.process import without_garbage_collection
 from trainauto.forecast.task import CardsRequest, Task, Trial
@@ -31,7 +32,6 @@ OfTrainer = TypeVar("OfTrainer", bound=FileOptions, contravariant=True)
 
 TRIAL = "To try it: validate -opt FILE"
 """What there is where commands build no run of theirs."""
-BEGIN_ANEW = "A run of this task begins anew with other samples: leave --auto_resume out, and name its weights."
 
 
 class TrainerTask(Task[OfTrainer], Generic[OfTrainer]):
@@ -47,9 +47,7 @@ class TrainerTask(Task[OfTrainer], Generic[OfTrainer]):
 
     def train(self, loaded: LoadedOptions[OfTrainer], parsed: argparse.Namespace) -> int:
         """Train with the arguments of the command; return the exit code."""
-        if parsed.accept_samples:
-            message = "--accept_samples is for runs of images and language models"
-            raise InputError(Problem(message, advice=BEGIN_ANEW))
+        refuse_accepted_samples(parsed)
         with without_garbage_collection():
             from trainauto.builders.trainer_runs import train_with_trainer
 

@@ -53,12 +53,12 @@ class BatchedValidation(ABC):
 
     Attributes:
         dataset: its samples.
-        most: largest batch, in the unit of :attr:`sizes`; a sample that is larger comes alone.
-        sizes: size of each sample; 1 each where all are as large, so that ``most`` counts samples.
+        most: largest batch, in samples, or in :attr:`unit` where there is one; a sample that is larger comes alone.
+        sizes: of each sample, by which the largest come first; 1 each where all are as large.
         last: of its validations.
         is_rehearsal: only its first batch is run, to see that it can be.
         sample: what a person calls a sample.
-        unit: of sizes; empty where they count samples.
+        unit: of sizes, where batches go by them; empty where batches count samples.
         smaller: what makes a sample smaller, in words.
         better_is_higher: for each metric, whether a higher value is better.
         baseline: each metric of what costs nothing; empty where nothing is compared.
@@ -173,7 +173,7 @@ class BatchedValidation(ABC):
         sums: dict[str, float] = {}
         total, place, ooms = 0.0, 0, 0
         while place < len(order):
-            samples = order[place : place + max(1, self.most // int(self.sizes[order[place]]))]
+            samples = order[place : place + max(1, self.most // self._cost(order[place]))]
             tensors = self.batch(samples)
             failure, means = self._try(model, tensors, limited)
             if failure:
@@ -207,13 +207,17 @@ class BatchedValidation(ABC):
         release_memory(device)
         if len(samples) == 1:
             raise MemoryError(f"one {self._described(samples[0])} alone: {failure}")
-        self.most = int(self.sizes[samples[0]]) * math.ceil(len(samples) / 2)
+        self.most = self._cost(samples[0]) * math.ceil(len(samples) / 2)
         logger.warning(
             "out of memory in validation with %s (%s): batches of %s from here on",
             counted(len(samples), self.sample),
             failure,
             counted(self.most, self.unit or self.sample),
         )
+
+    def _cost(self, index: int) -> int:
+        """Return what each sample of a batch takes of :attr:`most` where this one is its largest."""
+        return int(self.sizes[index]) if self.unit else 1
 
     def _described(self, index: int) -> str:
         size = f" ({counted(int(self.sizes[index]), self.unit)})" if self.unit else ""

@@ -18,8 +18,7 @@ from trainauto.engine.training import Training
 from trainauto.integrations.loop_model import LoopModel
 from trainauto.integrations.map_samples import MapSamples
 from trainauto.reporting.default_sinks import default_sinks
-from trainauto.reporting.formatting import WIDTH, decision_lines, wrapped
-from trainauto.reporting.log_gaps import rewind
+from trainauto.reporting.formatting import decision_lines
 from trainauto.reporting.reporter import Reporter
 from trainauto.reporting.sinks import Sink
 from trainauto.reporting.tensorboard import TensorBoard
@@ -38,11 +37,8 @@ class LoopReports:
 
     Args:
         root: folder of runs; ``None`` writes nothing.
-        directory: that of the run, where it is there already with what it was made with; ``root`` is not looked at.
-        name: of the loop; that of ``root`` where none is given.
         on_console: whether steps are told on the console, too; without it, only what is said in words is.
         curves_every: steps between points of curves.
-        print_freq: steps between lines of the log.
         more_sinks: further ones, besides those of every run directory.
         tensorboard: whether a run directory gets curves.
 
@@ -56,23 +52,20 @@ class LoopReports:
         self,
         root: str | os.PathLike[str] | None,
         *,
-        directory: RunDirectory | None = None,
-        name: str | None = None,
         on_console: bool = True,
         curves_every: int = 1,
-        print_freq: int = LOGGED_EVERY,
         more_sinks: Sequence[Sink] = (),
         tensorboard: bool = True,
     ) -> None:
-        self._on_console, self._curves_every, self._print_freq = on_console, curves_every, print_freq
-        self._directory, self._more_sinks, self._tensorboard = directory, more_sinks, tensorboard
+        self._on_console, self._curves_every = on_console, curves_every
+        self._more_sinks, self._tensorboard = more_sinks, tensorboard
         self.curves: TensorBoard | None = None
         self._root = Path(root) if root is not None else None
         self._reporter: Reporter | None = None
         self._progress = Progress()
         self._words: logging.Handler | None = None
         self.folder = ""
-        self.name = name or (self._root.name if self._root is not None else "loop")
+        self.name = self._root.name if self._root is not None else "loop"
 
     def start(self, summary: RunSummary, config: Mapping[str, Any], rollback: Rollback | None = None) -> None:
         """Make the folder of the run, where one is wanted, with what it was made with, and tell of its start.
@@ -84,19 +77,15 @@ class LoopReports:
         """
         if not self._on_console and not logging.getLogger().handlers:
             self._say_words()
-        directory, self._progress = self._directory, summary.progress
-        if directory is not None:
-            if rollback is None:  # else its sinks put aside what is undone
-                (rewind if directory.records.is_file() else RunDirectory.rewind)(directory, summary.progress.steps)
-        elif self._root is not None:
-            directory = RunDirectory.create(self._root, "")
-            directory.write_config({"name": self.name, **config})
-        else:
+        self._progress = summary.progress
+        if self._root is None:
             return
+        directory = RunDirectory.create(self._root, "")
+        directory.write_config({"name": self.name, **config})
         self.folder = str(directory.path)
         sinks = default_sinks(
             directory,
-            self._print_freq,
+            LOGGED_EVERY,
             tensorboard=self._tensorboard,
             console=self._on_console,
             curves_every=self._curves_every,
@@ -174,24 +163,11 @@ class LoopReports:
             self._words = None
 
     def _say_words(self) -> None:
-        """Have what is logged be seen where nobody has set logging up; a command's console is 80 columns wide."""
+        """Have what is logged be seen where nobody has set logging up."""
         self._words = logging.StreamHandler()
         self._words.setLevel(logging.INFO)
-        self._words.setFormatter(_Words(WIDTH if self._directory is not None else 0))
+        self._words.setFormatter(logging.Formatter("%(message)s"))
         _TRAINAUTO.addHandler(self._words)
-
-
-class _Words(logging.Formatter):
-    """A message alone, in lines of so many columns; 0 leaves it as it is."""
-
-    def __init__(self, width: int) -> None:
-        super().__init__("%(message)s")
-        self._width = width
-
-    def format(self, record: logging.LogRecord) -> str:
-        """Return the message; a block of several lines stays as it is."""
-        text = super().format(record)
-        return text if "\n" in text else "\n".join(wrapped(text, self._width))
 
 
 def options_of(

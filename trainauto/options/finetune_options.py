@@ -1,13 +1,13 @@
 """Every key of an option file of fine-tuning: type, default, unit, and why the default is what it is."""
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
 from trainauto.options.fields import FolderName, Fraction, NonNegativeInt, PositiveInt, Roots, Section, option
 from trainauto.options.resource_options import MemoryOptions
-from trainauto.options.run_options import FileOptions, RunSettings
+from trainauto.options.run_options import CONTROLLER, OF_STEPS, FileOptions, RunSettings
 from trainauto.options.text_options import LoraOptions
 from trainauto.options.tracker_options import TrackerOptions
 
@@ -141,7 +141,7 @@ class FinetuneTraining(Section):
         500, "Steps between checkpoints to resume from; one more ends each epoch.", unit="optimizer steps"
     )
     save_total_limit: PositiveInt = option(
-        2, "Newest checkpoints to keep; the models of epochs are all kept.", unit="checkpoints"
+        2, "Newest checkpoints to keep, beside the best; the models of epochs are all kept.", unit="checkpoints"
     )
     eval_every_epoch: bool = option(True, "Measure on the conversations set aside after each epoch, if there are some.")
     early_stop_loss: NonNegative | None = option(
@@ -208,6 +208,7 @@ class FinetuneOptions(FileOptions):
             has_curves=True,
             trackers=self.logger,
             max_norm=training.max_grad_norm,
+            saves_epochs=True,
         )
 
     @property
@@ -228,7 +229,19 @@ class FinetuneOptions(FileOptions):
     @property
     def is_traced(self) -> bool:
         """Whether the memory of a run is traced before its first step, as far as options say."""
-        return self.training_automations.enabled and (self.memory.has_budget or self.device != "cpu")
+        _, switch = self.training_automations.written(CONTROLLER)  # there is one where none is written
+        is_steered = switch is None or (switch.enabled and switch.arguments.get("policy") != "step")
+        return self.training_automations.enabled and is_steered and (self.memory.has_budget or self.device != "cpu")
+
+    def of_steps(self, world_size: int) -> dict[str, Any]:
+        """Return the options that the memory of a step depends on."""
+        del world_size
+        training = {"per_device_train_batch_size", "gradient_accumulation_steps", "max_batch_size", "max_grad_norm"}
+        included: dict[str, Any] = {
+            **dict.fromkeys(("task", "model", "lora", "dataset", *OF_STEPS), True),
+            "training": {*training, "weight_decay"},
+        }
+        return self.model_dump(mode="json", include=included)
 
 
 def step_conversations(training: FinetuneTraining) -> int:

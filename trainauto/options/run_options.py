@@ -98,6 +98,13 @@ class Automations(BaseModel):
             return {}
         return {name: switch for name, switch in (self.__pydantic_extra__ or {}).items() if switch.enabled}
 
+    def written(self, name: str) -> tuple[str, AutomationSwitch | None]:
+        """Return how the file writes an automation, and its switch; ``None`` where it does not."""
+        for written, switch in (self.__pydantic_extra__ or {}).items():
+            if in_one_word(written) == in_one_word(name):
+                return written, switch
+        return name, None
+
 
 class FileOptions(Section):
     """What every option file has, whatever is trained and wherever its runs go."""
@@ -187,6 +194,7 @@ class RunSettings:
         has_curves: TensorBoard curves are written.
         trackers: which experiment trackers are told.
         max_norm: gradient norm to clip at; ``None`` does not clip.
+        saves_epochs: a checkpoint is written after each epoch too.
     """
 
     root: Path
@@ -198,6 +206,7 @@ class RunSettings:
     has_curves: bool
     trackers: TrackerOptions
     max_norm: float | None
+    saves_epochs: bool = False
 
 
 class RunOptions(FileOptions):

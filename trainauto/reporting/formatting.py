@@ -233,7 +233,7 @@ def end_lines(end: RunEnd, width: int) -> list[str]:
     return [*lines, "to resume:", f"    {end.resume_command}"] if end.resume_command else lines
 
 
-def oom_text(training: int, validation: int, piece: str = "tile") -> str:
+def oom_text(training: int, validation: int, piece: str) -> str:
     """Return how often memory ran out, and what is counted; empty where it never did.
 
     Args:

@@ -12,6 +12,7 @@ from trainauto.core.run_events import DETAIL, Picture, RunEnd, RunSummary
 from trainauto.core.words import visible
 from trainauto.reporting.final_table import FinalMetrics, memory_facts
 from trainauto.reporting.formatting import (
+    IMAGE_SIZE,
     decision_lines,
     end_lines,
     oom_text,
@@ -55,6 +56,7 @@ class TextSink(Sink):
         self._plan: Plan | None = None
         self._ooms = 0
         self._ooms_in_validation = 0
+        self._has_tiles = False
 
     @property
     def width(self) -> int:
@@ -106,6 +108,7 @@ class TextSink(Sink):
     def validation(self, record: ValidationRecord, pictures: Sequence[Picture], decisions: Sequence[Decision]) -> None:  # noqa: ARG002
         """Write the table of a validation, then what was decided upon it."""
         self._ooms_in_validation += record.ooms
+        self._has_tiles |= bool(record.tile_px)
         self._metrics.add(record)
         if self.time_left is not None:
             self.time_left.validation(record.seconds)
@@ -134,7 +137,8 @@ class TextSink(Sink):
         since = ", since it was resumed" if self.summary is not None and self.summary.resumed else ""
         self._write_all(prediction_lines(self._peaks, self.width))
         self._write_all(self._metrics.lines(self.width))
-        ooms = oom_text(self._ooms, self._ooms_in_validation)
+        is_of_images = self._has_tiles or (self._plan is not None and IMAGE_SIZE in self._plan)
+        ooms = oom_text(self._ooms, self._ooms_in_validation, "tile" if is_of_images else "batch")
         memory = list(memory_facts(self._last, self._peaks)) if self._last is not None else []
         if memory or ooms:
             memory.append(("OOM", f"{ooms or 'none'}{since}"))

@@ -255,6 +255,11 @@ def test_adapters_alone_learn(file: Path) -> None:
             "max_batch_size",
         ),
         (
+            {"training_automations": {"DynamicBatchSizeOptimizer": {"target_may_grow": True}}},
+            "fine-tuning has no target_may_grow",
+            "target_may_grow",
+        ),
+        (
             {"training_automations": {"dynamic_batch_size_optimizer": {"target_vram_usage": 1.5}}},
             "target_vram_usage",
             "dynamic_batch_size_optimizer",
@@ -285,6 +290,33 @@ def test_automations_are_checked(file: Path, words: str, where: str) -> None:
 )
 def test_settings_of_the_controller(file: Path, settings: dict[str, Any] | None) -> None:
     assert controller_settings(loaded_from(file)) == settings
+
+
+@pytest.mark.parametrize(
+    ("file", "is_traced"),
+    [
+        ({"device": "cuda"}, True),
+        ({"device": "cpu"}, False),
+        ({"device": "cpu", "memory": {"budget": "1 GiB"}}, True),
+        ({"device": "cuda", "training_automations": {"enabled": False}}, False),
+        ({"device": "cuda", "training_automations": {"dynamic_batch_size_optimizer": {"enabled": False}}}, False),
+        ({"device": "cuda", "training_automations": {"DynamicBatchSizeOptimizer": {"policy": "step"}}}, False),
+        ({"device": "cuda", "training_automations": {"DynamicBatchSizeOptimizer": {"policy": "jump"}}}, True),
+    ],
+    indirect=["file"],
+)
+def test_only_what_a_controller_asks_for_is_traced(file: Path, is_traced: bool) -> None:
+    assert loaded_from(file).options.is_traced == is_traced
+
+
+def test_memory_of_a_step_goes_by_few_options(file: Path) -> None:
+    """What was learned of it holds on at another rate, in another folder and for another length."""
+    options = loaded_from(file).options.model_dump(mode="json")
+    before = FinetuneOptions.model_validate(options).of_steps(1)
+    options["training"] |= {"learning_rate": 0.5, "output_dir": "elsewhere", "num_train_epochs": 9.0}
+    assert FinetuneOptions.model_validate(options).of_steps(1) == before
+    options["training"]["per_device_train_batch_size"] += 1
+    assert FinetuneOptions.model_validate(options).of_steps(1) != before
 
 
 @changed(dataset={"max_length": 513})

@@ -13,7 +13,6 @@ from trainauto.integrations.huggingface.own_stream import OwnStream
 from trainauto.integrations.samples import NestedSamples
 from trainauto.optim.schedules import RateSchedule
 from trainauto.reporting.sinks import Sink
-from trainauto.storage.run_directory import RunDirectory
 
 
 class BatchParts(Protocol):
@@ -39,7 +38,6 @@ class TrainingHooks:
         splittable: whether the losses of parts make up that of a batch; ``None`` finds it out.
         batch_parts: divides and measures batches of evaluations in which the first dimension of some tensor is not the
             sample; ``None`` where it is of all.
-        own_run_directory: folder that is there already, for logs, curves and decisions; ``None`` makes one.
         own_sinks: further sinks of what is reported of the run.
         own_curves: whether the run's folder gets event files.
     """
@@ -49,7 +47,6 @@ class TrainingHooks:
     loss_weighing: str | Callable[[Any], float] | None = None
     splittable: bool | None = None
     batch_parts: BatchParts | None = None
-    own_run_directory: RunDirectory | None = None
     own_sinks: Sequence[Sink] = ()
     own_curves: bool = True
 

@@ -16,19 +16,17 @@ class RateOfStep(TrainerCallback):  # type: ignore[misc]  # mypy does not follow
     """Multiplies a schedule's rate for the samples that steps have now, and only where these can change.
 
     What counts is the plan, of packed batches the samples they have on average: the last batches of an epoch, which are
-    smaller because no more samples are left, are no change. Or it is what each step really has, as in runs of the
-    engine. The schedule itself stays as it is; what the Trainer logs is the rate that the step was trained with.
+    smaller because no more samples are left, are no change. The schedule itself stays as it is; what the Trainer logs
+    is the rate that the step was trained with.
 
     Args:
         trainer: whose steps.
         scaling: says the factor.
-        by_plan: whether the plan counts, and not what a step has.
     """
 
-    def __init__(self, trainer: Any, scaling: RateScaling, *, by_plan: bool = True) -> None:
+    def __init__(self, trainer: Any, scaling: RateScaling) -> None:
         self._trainer = trainer
         self._scaling = scaling
-        self._by_plan = by_plan
 
     def on_pre_optimizer_step(self, args: Any, _state: Any, control: Any, **_others: Any) -> Any:
         """Multiply the rates for this step; the session gives each group its own back afterwards."""
@@ -39,6 +37,5 @@ class RateOfStep(TrainerCallback):  # type: ignore[misc]  # mypy does not follow
         if plan is None:
             return control
         planned = round(memory.data.samples.mean_samples(plan)) * args.world_size
-        factor = self._scaling.rate_factor(planned if self._by_plan else memory.pending_samples)
-        memory.multiply_rates(factor)
+        memory.multiply_rates(self._scaling.rate_factor(planned))
         return control

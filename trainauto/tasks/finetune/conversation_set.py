@@ -4,6 +4,8 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, cast
 
+import numpy as np
+from numpy.typing import NDArray
 from torch import Tensor
 
 from trainauto.core.words import counted
@@ -61,9 +63,9 @@ class ConversationValidation(BatchedValidation):
     sample, smaller = "conversation", "shorter conversations (max_length), or fewer max_pixels"
     better_is_higher = MappingProxyType({LOSS: False})
 
-    def __init__(self, dataset: ConversationSet, most: int) -> None:
+    def __init__(self, dataset: ConversationSet, most: int, lengths: NDArray[np.int64]) -> None:
         samples = f"{dataset.conversations.checksum:08x}"
-        super().__init__(dataset, most, seen=counted(len(dataset), "conversation"), samples=samples)
+        super().__init__(dataset, most, lengths, seen=counted(len(dataset), "conversation"), samples=samples)
 
     def batch(self, indices: Sequence[int]) -> Mapping[str, Tensor]:
         """Return these conversations as a batch."""

@@ -1,4 +1,4 @@
-"""Conversations as a dataset of a Trainer: encoded when they are drawn, put together to batches that all look alike."""
+"""Conversations as a map-style dataset: encoded when they are drawn, put together to batches that all look alike."""
 
 import zlib
 from collections.abc import Mapping, Sequence

@@ -19,7 +19,7 @@ PROGRESS_FILE = "progress.json"
 
 
 def write_epoch(folder: Path, epoch: int, progress: Progress, write: Callable[[Path], None]) -> Path:
-    """Write the model of an epoch, whole or not at all, unless it is there as it is now; return its folder.
+    """Write the model of an epoch, whole or not at all, in place of one that is there; return its folder.
 
     Args:
         folder: of all of them: ``epoch_0``, ``epoch_1`` ...
@@ -28,8 +28,6 @@ def write_epoch(folder: Path, epoch: int, progress: Progress, write: Callable[[P
         write: writes the model into a folder: adapters or weights, with the processor.
     """
     own = folder / f"epoch_{epoch}"
-    if steps_of(own) == progress.steps:
-        return own
     with without_memory_limit(), directory_written_atomically(own) as temporary:
         write(temporary)
         figures = {"epoch": epoch, "step": progress.steps, "samples": progress.samples}

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from trainauto.commands.doctor_checks.finetuning import PACKAGES, finetuning_findings
-from trainauto.commands.engine_task import EngineTask
+from trainauto.commands.engine_task import EngineTask, refuse_accepted_samples
 from trainauto.forecast.task import CardsRequest
 from trainauto.options.finetune_options import FinetuneOptions
 from trainauto.options.load import LoadedOptions
@@ -29,6 +29,11 @@ class FineTuning(EngineTask[FinetuneOptions]):
 
     extra = "finetune"
     smaller = "a smaller per_device_train_batch_size, max_length or max_pixels"
+
+    def train(self, loaded: Loaded, parsed: argparse.Namespace) -> int:
+        """Train with the arguments of the command; return the exit code."""
+        refuse_accepted_samples(parsed)
+        return super().train(loaded, parsed)
 
     def needed(self, options: FinetuneOptions) -> Sequence[str]:
         """Return transformers, and peft for adapters."""

@@ -183,15 +183,15 @@ def draws_of(dataset: TextDataset, seed: int) -> tuple[ShuffledStream, Batcher]:
     return stream, PackedDraws(stream)
 
 
-def refuse_ranks(sharding: SampleSharding) -> None:
-    """Refuse several ranks, whose batches of tokens nobody divides yet.
+def refuse_ranks(sharding: SampleSharding, models: str = "language models") -> None:
+    """Refuse several ranks, whose batches of tokens nobody divides yet; ``models`` is what the task trains.
 
     Raises:
         InputError: there are several.
     """
     if sharding.world_size > 1:
         advice = "Start it without torchrun."
-        raise InputError(Problem("language models train in one process", advice=advice))
+        raise InputError(Problem(f"{models} train in one process", advice=advice))
 
 
 def largest_batch(workload: TokenSamples, plan: Plan) -> Batch:
