@@ -64,6 +64,7 @@ def test_options_hold_every_argument_that_is_in_force(build: Build, budget: str 
         "policy": "jump",
         "objective": "memory",
         "target_batch_size": None,
+        "target_may_grow": False,
         "warmup_period": False,
     }
     assert (built.target_vram_usage, built.adjustment_frequency) == (0.55 if budget else 0.85, 7)
