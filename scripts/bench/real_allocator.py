@@ -27,21 +27,27 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import yaml
 from networks import crop_of, facts_of
 from peers_env import ROOT
 from segment_kinds import SEGMENTS, with_segments
-from trace_cases import GAN, GPT, Case, gan_stage_case, gpt_case, option_case, spaced
+from trace_cases import GAN, GPT, MAX_NORM, Case, gan_stage_case, gpt_case, option_case, spaced
 
 sys.path.insert(0, str(ROOT))
 
 from tests.small_library_networks import SMALL_LIBRARY, scale_of
+from trainauto.builders.language_networks import fake_language_model
+from trainauto.builders.precision import choose_precision
 from trainauto.core.files import write_json_atomically, write_text_atomically
 from trainauto.core.plan import Plan
 from trainauto.core.units import MIB
+from trainauto.engine.traced_training import TracedModel
+from trainauto.forecast.traced_run import fake_run
 from trainauto.memory.cuda_allocator.allocator import CachingAllocator, SimulatedOutOfMemoryError, replay
 from trainauto.memory.cuda_allocator.steps import repeated
 from trainauto.memory.tracing.fake_tensors import warm_up
 from trainauto.memory.tracing.trace import Trace, TraceError
+from trainauto.options.load import LoadedOptions, load_options
 from trainauto.tasks.sr.archs.registry import ARCHS, is_discriminator
 
 RESULTS = ROOT / "docs/benchmarks/real_allocator.json"
@@ -56,8 +62,10 @@ HEAD = """# Predicted memory beside PyTorch's real allocator
 no GPU was there. PyTorch's own allocator and its operators' own allocations ran on a simulated card
 ([what that proves](../simulated_card.md)); cuDNN's workspaces are 0 on both sides.
 
-Each row is a network under one plan (batch x crop; the GPT: rows x 16 tokens). Its third step's peaks are compared
-with what a trace said before. "Small" networks have arguments of a test's size, others are as published.
+Each row is a network under one plan (batch x crop; the GPT: rows x 16 tokens; models of transformers: tokens of a
+batch). Its third step's peaks are compared with what a trace said before. "Small" networks have arguments of a test's
+size, others are as published. The simulated card's kernels compute nothing. Vision-language models are therefore left
+out, whose rows are cut to lengths that kernels compute, and T5 runs without fused attention, whose mask follows data.
 """
 TABLE = (
     "| network | plan | reserved, the most of the four | fp32, native: live / reserved | fp32, expandable | bf16, "
@@ -70,9 +78,17 @@ OWN_SMALL = {
     "swinir": {"embed_dim": 12, "depths": [2], "num_heads": [2], "window_size": 4, "img_size": 8},
 }
 
+LLAMA = {"model_type": "llama", "hidden_size": 512, "intermediate_size": 1376, "num_hidden_layers": 8}
+LANGUAGE_MODELS = {
+    "GPT-2": {"kind": "causal", "config": {"model_type": "gpt2"}},
+    "Llama, small": {"kind": "causal", "config": {**LLAMA, "num_attention_heads": 8}},
+    "Llama, small, LoRA": {"kind": "causal", "config": {**LLAMA, "num_attention_heads": 8}, "lora": {"r": 8}},
+    "T5 small": {"kind": "encoder_decoder", "config": {"model_type": "t5"}, "attention": "eager"},
+}
+
 
 def cases_of(folder: Path) -> Iterator[Case]:
-    """Yield every network of ``list archs`` small and as published, a GAN, a GAN stage, and a GPT."""
+    """Yield every network of ``list archs`` small and as published, a GAN, a GAN stage, a GPT, some of transformers."""
     for name, arguments in {**OWN_SMALL, **SMALL_LIBRARY}.items():
         options = {"scale": 4 if name in OWN_SMALL else scale_of(name), "network_g": {"type": name, **arguments}}
         yield on_plan(option_case(f"{name}, small", folder, options, (), device="cuda"), 4, 32)
@@ -84,6 +100,28 @@ def cases_of(folder: Path) -> Iterator[Case]:
     yield on_plan(option_case("GAN", folder, GAN, (), device="cuda"), 4, 48)
     yield on_plan(gan_stage_case(folder, "cuda"), 4, 64)
     yield on_plan(gpt_case((), (), GPT, "cuda"), 32, 16)
+    for name, model in LANGUAGE_MODELS.items():
+        texts = {"train": {"path": "nothing_is_read.txt", "max_length": 128}}
+        options = {"task": "text", "model": model, "tokenizer": {"train": {"vocab_size": 32000}}, "datasets": texts}
+        train = {"total_iter": 10, "optim": {"type": "AdamW", "lr": 1e-4}, "grad_clip": MAX_NORM}
+        yield language_case(name, folder, {**options, "train": {**train, "tokens_per_batch": 4096}}, 4096)
+
+
+def language_case(name: str, folder: Path, options: Mapping[str, Any], tokens: int) -> Case:
+    """Return a case that an option file of texts describes; weights are random, and no text is read."""
+
+    def loaded(dtype: torch.dtype) -> LoadedOptions[Any]:
+        amp = {"use_amp": dtype != torch.float32, "amp_bf16": dtype == torch.bfloat16}
+        file = folder / f"{name}.yml"
+        file.write_text(yaml.safe_dump({"name": "traced", **options, "device": "cuda", **amp}, sort_keys=False))
+        return load_options(file)
+
+    def real(dtype: torch.dtype) -> TracedModel:
+        read = loaded(dtype)
+        build, batch_of = fake_language_model(read, choose_precision(read), {})  # on real tensors here
+        return TracedModel(build(None), batch_of, MAX_NORM)
+
+    return Case(name, (), (), lambda dtype: fake_run(loaded(dtype)), real, on_cards=[Plan.of(tokens=tokens)])
 
 
 def on_plan(case: Case, batch: int, side: int) -> Case:
@@ -282,7 +320,14 @@ def _network_row(name: str, rows: Sequence[Mapping[str, Any]]) -> str:
         for row in (found.get(key) for key in itertools.product(FORMATS, SEGMENTS))
     ]
     plan, largest = rows[0]["plan"], max(row["reserved"] for row in rows) / MIB
-    return f"| {name} | {plan['batch_size']}x{plan['lq_size']} | {largest:.0f} MiB | {' | '.join(cells)} |"
+    return f"| {name} | {plan_text(plan)} | {largest:.0f} MiB | {' | '.join(cells)} |"
+
+
+def plan_text(plan: Mapping[str, int]) -> str:
+    """Return a plan as the table has it."""
+    if "lq_size" in plan:
+        return f"{plan['batch_size']}x{plan['lq_size']}"
+    return f"{plan['tokens']} tokens"
 
 
 if __name__ == "__main__":

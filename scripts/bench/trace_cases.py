@@ -22,7 +22,7 @@ from trainauto.core.batch import Batch
 from trainauto.core.objectives import LossTerms, MicroBatch, Objective
 from trainauto.core.plan import BatchShape, Plan
 from trainauto.core.workload import Tensors
-from trainauto.engine.traced_training import TracedModel, empty_batch
+from trainauto.engine.traced_training import FakeTraining, TracedModel, empty_batch
 from trainauto.forecast.traced_run import FakeRun
 from trainauto.memory.tracing.libraries import card_libraries
 from trainauto.models.base_model import BaseModel
@@ -209,7 +209,7 @@ class Case:
     name: str
     plans: Sequence[Plan]
     larger: Sequence[Plan]
-    fake: Callable[[torch.dtype], FakeRun]
+    fake: Callable[[torch.dtype], FakeTraining]
     real: Callable[[torch.dtype], TracedModel]
     window_px: int = 1
     on_cards: Sequence[Plan] = ()
