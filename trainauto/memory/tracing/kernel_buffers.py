@@ -11,7 +11,10 @@ from trainauto.memory.tracing.libraries import AMPERE, Hardware, attention_of
 from trainauto.memory.tracing.reductions import reduction_buffers
 
 Buffers = Callable[[Sequence[Any], Any, Hardware], Sequence[int]]
-"""The buffers of a kernel, in bytes and in order, by its operator's arguments and results; zeros are none."""
+"""The buffers of a kernel, in bytes and in order, by its operator's arguments and results; zeros are none.
+
+A negative number frees the first buffer of that size. What is left is freed when the kernel ends, the last one first.
+"""
 
 HALF = (torch.float16, torch.bfloat16)
 FLOAT_BYTES = 4
@@ -156,7 +159,7 @@ def _flash_attention_backward(args: Sequence[Any], _out: Any, _card: Hardware) -
 def _efficient_attention_backward(args: Sequence[Any], _out: Any, card: Hardware) -> Sequence[int]:
     """Return what is taken in order: gradients of every head, the rows' sums, and a workspace.
 
-    float32 sums the product of gradient and result, which is gone before the workspace is taken.
+    float32 sums the product of gradient and result, and lays the sums out anew, before the workspace is taken.
     """
     query, key, value = args[1:4]
     batch, heads, length, _ = query.shape
@@ -165,9 +168,9 @@ def _efficient_attention_backward(args: Sequence[Any], _out: Any, card: Hardware
     workspace = batch * heads * FLOAT_BYTES * _efficient_workspace(query, key, value, dropout, card)
     of_heads = _of_every_head(query, key, value)
     product = FLOAT_BYTES * query.numel()
-    if query.dtype != torch.float32 or workspace >= product + sums:
+    if query.dtype != torch.float32:
         return *of_heads, sums, workspace
-    return *of_heads, product, sums, sums
+    return *of_heads, product, sums, sums, -sums, -product, workspace, -sums
 
 
 def _of_every_head(query: Tensor, key: Tensor, value: Tensor) -> Sequence[int]:

@@ -194,10 +194,18 @@ class LiveStorages(AnsweredReads):  # type: ignore[no-untyped-call]
         return self._idents
 
     def _pass_buffers(self, sizes: Sequence[int]) -> None:
-        """Note what a kernel of CUDA takes behind its results and gives back."""
-        buffers = [AllocationEvent(self._idents + number, size) for number, size in enumerate(filter(None, sizes), 1)]
-        self._idents += len(buffers)
-        self.log.events += [*buffers, *(AllocationEvent(ident, 0) for ident, _ in reversed(buffers))]
+        """Note what a kernel of CUDA takes behind its results and gives back, see :data:`Buffers`."""
+        held: list[AllocationEvent] = []
+        for size in filter(None, sizes):
+            if size > 0:
+                self._idents += 1
+                held.append(AllocationEvent(self._idents, size))
+                self.log.events.append(held[-1])
+            else:
+                freed = next(buffer for buffer in held if buffer.size_bytes == -size)
+                held.remove(freed)
+                self.log.events.append(AllocationEvent(freed.ident, 0))
+        self.log.events += [AllocationEvent(ident, 0) for ident, _ in reversed(held)]
 
     def _take_workspace(self, in_backward: bool, size_bytes: int) -> None:
         if in_backward not in self._workspaces:

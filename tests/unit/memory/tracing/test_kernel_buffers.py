@@ -70,8 +70,16 @@ SAVED = [empty(300_000, 192)] * 2
         ("_scaled_dot_product_flash_attention", (LONG, LONG), [65536, 8388608]),
         ("_scaled_dot_product_flash_attention_backward", (LONG,) * 3, [16384, 2097152]),
         ("_scaled_dot_product_flash_attention_backward", (LONG, LONG, GROUPED), [16384, 2097152, 1048576, 1048576]),
-        ("_scaled_dot_product_efficient_attention_backward", (LONG.float(),) * 4, [2097152, 16384, 16384]),
-        ("_scaled_dot_product_efficient_attention_backward", (LONG[:, :, :64].float(),) * 4, [131072, 1024, 1024]),
+        (
+            "_scaled_dot_product_efficient_attention_backward",
+            (LONG.float(),) * 4,
+            [2097152, 16384, 16384, -16384, -2097152, 2099200, -16384],
+        ),
+        (
+            "_scaled_dot_product_efficient_attention_backward",
+            (LONG[:, :, :64].float(),) * 4,
+            [131072, 1024, 1024, -1024, -131072, 131200, -1024],
+        ),
         ("_scaled_dot_product_efficient_attention_backward", (LONG,) * 4, [16384, 6293504]),
         ("_safe_softmax", (LONG, -1), [524288, 4096, 2]),
         ("native_layer_norm_backward", (*SAVED, [192], *[None] * 4, [True] * 3), [4194048, 4194048, 8454144, 8]),
