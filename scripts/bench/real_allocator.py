@@ -38,7 +38,7 @@ sys.path.insert(0, str(ROOT))
 from tests.small_library_networks import SMALL_LIBRARY, scale_of
 from trainauto.builders.language_networks import fake_language_model
 from trainauto.builders.precision import choose_precision
-from trainauto.core.files import write_json_atomically, write_text_atomically
+from trainauto.core.files import write_text_atomically
 from trainauto.core.plan import Plan
 from trainauto.core.units import MIB
 from trainauto.engine.traced_training import TracedModel
@@ -253,9 +253,15 @@ def main() -> int:
         found = json.loads(last[0]) if last else {"left_out": f"ended with exit code {done.returncode}"}
         rows.append({"network": key[0], "format": key[1], "segments": key[2], **found})
         print(line_of(rows[-1]), flush=True)
-        write_json_atomically(arguments.results, {"torch": torch.__version__, "rows": rows})
+        write_text_atomically(arguments.results, text_of(rows, torch.__version__))
     write_text_atomically(arguments.results.with_suffix(".md"), page_of(rows, torch.__version__))
     return 0
+
+
+def text_of(rows: Sequence[Mapping[str, Any]], torch_version: str) -> str:
+    """Return the results as JSON, a line a row."""
+    lines = ",\n".join(map(json.dumps, rows))
+    return f'{{"torch": {json.dumps(torch_version)}, "rows": [\n{lines}\n]}}\n'
 
 
 def line_of(row: Mapping[str, Any]) -> str:

@@ -71,17 +71,9 @@ def _continue_run(run: Run, directory: RunDirectory, checkpoint: Path | None, ch
         )
         run.controls.stop_reason = run.controls.termination = ""
     was_due = every and ((is_same and step % every == 0) or run.finished)
-    if step and (was_due or _is_due_besides(run)):
+    if step and (was_due or run.is_validation_due_besides):
         made = run.ranks.broadcast_object(lambda: _made_validations(run, directory))
         run.missed = [validator for validator in run.validators if validator.name not in made]
-
-
-def _is_due_besides(run: Run) -> bool:
-    """Say whether validation was due for another reason than the number of the step."""
-    frequencies, has_ended = run.frequencies, run.finished or bool(run.controls.stop_reason)
-    return (frequencies.validates_epochs and run.epochs.is_due(run.progress)) or (
-        frequencies.validates_end and has_ended
-    )
 
 
 def _log_rollback(run: Run, directory: RunDirectory) -> None:

@@ -39,7 +39,7 @@ class ChangesOncePerPass(Protocol):
 class PassNotes(Protocol):
     """What the loss of a pass notes beside what it minimises, over the parts that the pass runs in.
 
-    GradNorm is one: it notes losses and gradients by task, and weighs tasks by them afterwards.
+    GradNorm needs this: it notes losses and gradients by task, and weighs tasks by them afterwards.
     """
 
     def begin(self) -> None:

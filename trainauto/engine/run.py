@@ -109,11 +109,14 @@ class Run(Training):
     @property
     def is_validation_due(self) -> bool:
         """Whether validation follows the step that was trained last."""
+        return self.is_due(self.frequencies.validate) or self.is_validation_due_besides
+
+    @property
+    def is_validation_due_besides(self) -> bool:
+        """Whether it does for another reason than the number of the step: a pass or the run has ended."""
         frequencies, has_ended = self.frequencies, self.finished or bool(self.controls.stop_reason)
-        return (
-            self.is_due(frequencies.validate)
-            or (frequencies.validates_epochs and self.epochs.is_due(self.progress))
-            or (frequencies.validates_end and has_ended)
+        return (frequencies.validates_epochs and self.epochs.is_due(self.progress)) or (
+            frequencies.validates_end and has_ended
         )
 
     @property

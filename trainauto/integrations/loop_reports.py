@@ -163,7 +163,7 @@ class LoopReports:
             self._words = None
 
     def _say_words(self) -> None:
-        """Have what is logged be seen where nobody has set logging up."""
+        """Print messages of the log where the program has not configured logging."""
         self._words = logging.StreamHandler()
         self._words.setLevel(logging.INFO)
         self._words.setFormatter(logging.Formatter("%(message)s"))

@@ -1,13 +1,13 @@
 """Every key of an option file of fine-tuning: type, default, unit, and why the default is what it is."""
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
 from trainauto.options.fields import FolderName, Fraction, NonNegativeInt, PositiveInt, Roots, Section, option
 from trainauto.options.resource_options import MemoryOptions
-from trainauto.options.run_options import CONTROLLER, OF_STEPS, FileOptions, RunSettings
+from trainauto.options.run_options import OF_STEPS, FileOptions, RunSettings
 from trainauto.options.text_options import LoraOptions
 from trainauto.options.tracker_options import TrackerOptions
 
@@ -185,6 +185,8 @@ class FinetuneLogger(TrackerOptions):
 class FinetuneOptions(FileOptions):
     """One run of fine-tuning a vision-language model."""
 
+    steered_by_default: ClassVar[bool] = True
+
     name: FolderName = option("finetune", "Name of the run in logs and reports.")
     task: Literal["finetune"] = option("finetune", "What is learned; a file with a section training need not say it.")
     model: FinetunedModel = option(..., "The model to train, e.g. `{name: Qwen/Qwen3-VL-2B-Instruct}`.")
@@ -225,13 +227,6 @@ class FinetuneOptions(FileOptions):
     def loading(self) -> tuple[int, int]:
         """Processes that make samples, and batches that are drawn ahead of the step."""
         return self.training.dataloader_num_workers, max(2, self.training.dataloader_num_workers)
-
-    @property
-    def is_traced(self) -> bool:
-        """Whether the memory of a run is traced before its first step, as far as options say."""
-        _, switch = self.training_automations.written(CONTROLLER)  # there is one where none is written
-        is_steered = switch is None or (switch.enabled and switch.arguments.get("policy") != "step")
-        return self.training_automations.enabled and is_steered and (self.memory.has_budget or self.device != "cpu")
 
     def of_steps(self, world_size: int) -> dict[str, Any]:
         """Return the options that the memory of a step depends on."""

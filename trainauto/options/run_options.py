@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
@@ -107,7 +107,13 @@ class Automations(BaseModel):
 
 
 class FileOptions(Section):
-    """What every option file has, whatever is trained and wherever its runs go."""
+    """What every option file has, whatever is trained and wherever its runs go.
+
+    Attributes:
+        steered_by_default: runs have a controller of their batches where the file names none.
+    """
+
+    steered_by_default: ClassVar[bool] = False
 
     name: FolderName = option(..., "Name of the experiment and of its folder: letters, digits, space, . _ -")
     task: str = option(..., "What is learned.")
@@ -139,7 +145,7 @@ class FileOptions(Section):
 
     @property
     def kept_checkpoints(self) -> int:
-        """Most checkpoints on disk at a time: the newest, the best and the one being written; 0 where nobody knows."""
+        """Most checkpoints on disk at a time: the newest, the best and the one being written; 0 if unknown."""
         return 0
 
     @property
@@ -149,7 +155,7 @@ class FileOptions(Section):
 
     @property
     def loading(self) -> tuple[int, int]:
-        """Processes that make samples, and batches that are drawn ahead of the step; zeros where nobody knows."""
+        """Processes that make samples, and batches that are drawn ahead of the step; zeros if unknown."""
         return 0, 0
 
     @property
@@ -160,13 +166,13 @@ class FileOptions(Section):
     @property
     def is_traced(self) -> bool:
         """Whether the memory of a run is traced before its first step, as far as options say."""
-        is_bounded = self.memory.has_budget or self.device != "cpu"
-        policies = [
-            switch.arguments.get("policy")
-            for name, switch in self.training_automations.active.items()
-            if in_one_word(name) == in_one_word(CONTROLLER)
-        ]
-        return self.memory.gradient_checkpointing == AUTO or (is_bounded and any(p != "step" for p in policies))
+        is_bounded, automations = self.memory.has_budget or self.device != "cpu", self.training_automations
+        _, switch = automations.written(CONTROLLER)
+        if switch is None:
+            is_steered = self.steered_by_default
+        else:
+            is_steered = switch.enabled and switch.arguments.get("policy") != "step"
+        return self.memory.gradient_checkpointing == AUTO or (is_bounded and automations.enabled and is_steered)
 
     @property
     def among_ranks(self) -> DistributedOptions:

@@ -184,7 +184,7 @@ def draws_of(dataset: TextDataset, seed: int) -> tuple[ShuffledStream, Batcher]:
 
 
 def refuse_ranks(sharding: SampleSharding, models: str = "language models") -> None:
-    """Refuse several ranks, whose batches of tokens nobody divides yet; ``models`` is what the task trains.
+    """Refuse several ranks, which cannot divide a batch of tokens yet; ``models`` is what the task trains.
 
     Raises:
         InputError: there are several.
