@@ -47,11 +47,12 @@ from trainauto.optim.batch_scaling import BatchScaling
 from trainauto.optim.schedules import RateSchedule
 from trainauto.options.load import LoadedOptions
 from trainauto.options.resource_options import AUTO
-from trainauto.options.run_options import FileOptions, RunSettings
+from trainauto.options.run_options import FileOptions
 from trainauto.reporting.default_sinks import default_sinks
 from trainauto.reporting.reporter import Reporter
 from trainauto.reporting.sinks import Sink
 from trainauto.reporting.startup_log import StartupLog
+from trainauto.reporting.tensorboard import TensorBoard
 from trainauto.storage.kept_sets import keep_sets
 from trainauto.storage.run_directory import RunDirectory
 from trainauto.storage.run_lock import RunLock
@@ -229,12 +230,12 @@ def _assembled(
     startup_log: StartupLog,
 ) -> Iterator[Run]:
     """Yield the run in its directory, with its loader and its reporter at work."""
-    ranks, settings = parts.ranks, parts.settings
+    ranks = parts.ranks
     loader = parts.task.build_loader(start.plan, parts.precision, parts.sharding, ranks.rank)
-    configured_samples = parts.sharding.total(start.configured_samples)
+    configured_samples = _configured_samples(parts, start)
     if goes_back := any(automation.goes_back for automation in parts.automations):
         checkpoints.way_back_steps = WAY_BACK_STEPS
-    with Reporter(_sinks(settings, parts.loaded.options.name, directory, ranks)) as reporter, loader:
+    with Reporter(_sinks(parts, directory)) as reporter, loader:
         startup_log.pass_on(reporter, directory.log)
         run = Run(
             summary=(summary := run_summary(parts, directory, model, start.plan)),
@@ -267,6 +268,13 @@ def _assembled(
         yield run
 
 
+def _configured_samples(parts: RunParts, start: WarmStart) -> int:
+    """Return the samples of a step of the option file, on all ranks."""
+    if not parts.task.rates_follow_plans:
+        return parts.sharding.total(start.configured_samples)
+    return round(parts.sharding.total(1) * parts.task.train_set.mean_samples(parts.facts.plan))
+
+
 def _frequencies(parts: RunParts) -> Frequencies:
     task = parts.task
     return Frequencies(
@@ -291,23 +299,27 @@ def _journal(parts: RunParts, loader: DynamicDataLoader) -> DecisionJournal:
 
 def _batch_scaling(parts: RunParts, configured_samples: int) -> BatchScaling:
     """Return how rates follow batches; what grows by the gradient's noise takes a rate of twice its batch at most."""
-    rule = parts.task.rate_scaling
+    rule, by_plan = parts.task.rate_scaling, parts.task.rates_follow_plans
     if rule != "sqrt" or not _noise_every(parts):
-        return BatchScaling(rule, configured_samples)
+        return BatchScaling(rule, configured_samples, by_plan=by_plan)
     logger.info("lr_scaling: sqrt follows a batch that goodput makes larger up to twice the option file's, no further")
-    return BatchScaling(rule, configured_samples, MOST_SQRT)
+    return BatchScaling(rule, configured_samples, MOST_SQRT, by_plan)
 
 
 def _noise_every(parts: RunParts) -> int:
     return AMONG_RANKS if any(one.noise is not None for one in controllers_of(parts.automations)) else 0
 
 
-def _sinks(settings: RunSettings, name: str, directory: RunDirectory, ranks: Communicator) -> Sequence[Sink]:
-    if not ranks.is_first:
+def _sinks(parts: RunParts, directory: RunDirectory) -> Sequence[Sink]:
+    if not parts.ranks.is_first:
         return ()
+    settings, name = parts.settings, parts.loaded.options.name
     every = settings.prints_every
     sinks = default_sinks(directory, every, tensorboard=settings.has_curves)
-    return [*sinks, *tracker_sinks(settings.trackers, directory, settings.root, name, every)]
+    curves = next((sink for sink in sinks if isinstance(sink, TensorBoard)), None)
+    trackers = tracker_sinks(settings.trackers, directory, settings.root, name, every)
+    # What a task adds to curves, and says of the end, comes before these end.
+    return [*parts.task.sinks(directory, curves), *sinks, *trackers]
 
 
 def _write_metadata(run: Run, parts: RunParts, start: WarmStart, directory: RunDirectory) -> None:

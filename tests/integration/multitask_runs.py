@@ -1,8 +1,16 @@
 """Option files of several tasks that train in seconds."""
 
+from pathlib import Path
 from typing import Any
 
+import torch
+
 from tests.integration.commands import merged
+from trainauto.builders.multitask import MultitaskParts
+from trainauto.builders.task_parts import PartsRequest
+from trainauto.optim.precision import Precision
+from trainauto.options.load import load_options
+from trainauto.options.multitask_options import MultitaskOptions
 
 
 def multitask_options(**changes: Any) -> dict[str, Any]:
@@ -23,3 +31,11 @@ def multitask_options(**changes: Any) -> dict[str, Any]:
         "logger": {"print_freq": 4, "save_checkpoint_freq": 5, "use_tb_logger": False},
     }
     return merged(base, changes)
+
+
+def built(file: Path) -> MultitaskParts:
+    """Return what a run of an option file consists of."""
+    loaded = load_options(file)
+    assert isinstance(loaded.options, MultitaskOptions)
+    request = PartsRequest(Precision(torch.device("cpu")), 1, pretrained=False, check_samples=lambda _dataset: None)
+    return MultitaskParts(loaded.with_options(loaded.options), request)

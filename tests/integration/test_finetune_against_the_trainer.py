@@ -2,13 +2,13 @@
 
 from collections.abc import Iterator, Mapping
 from contextlib import chdir
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.optim.lr_scheduler import LambdaLR
 from transformers import Trainer, TrainerCallback, TrainingArguments
 
 from tests.integration.commands import merged, write_options
@@ -16,12 +16,11 @@ from tests.integration.finetune_runs import finetune_options, write_chats, write
 from trainauto.build import build_run
 from trainauto.builders.finetune import build_network, schedule_of
 from trainauto.builders.finetune_data import build_finetune_data, processor_of
-from trainauto.core.run_events import LengthUnit
 from trainauto.engine.loop import train
 from trainauto.integrations.huggingface.arguments import MemoryAwareTrainingArguments
 from trainauto.integrations.huggingface.trainer import MemoryAwareTrainer
+from trainauto.optim.adamw import trainer_adamw
 from trainauto.optim.precision import Precision
-from trainauto.optim.schedules import RateSchedule
 from trainauto.options.finetune_options import FinetuneOptions
 from trainauto.options.load import LoadedOptions, load_options
 from trainauto.reporting.reporter import Reporter
@@ -39,17 +38,11 @@ Figures = list[tuple[Mapping[str, float], Mapping[str, float], Mapping[str, floa
 class ConversationTrainer(MemoryAwareTrainer):
     """A Trainer of conversations, as a person would write it."""
 
-    make_schedule: Any
-
     def compute_loss(self, model: nn.Module, inputs: Any, *arguments: Any, **options: Any) -> Any:
         return super().compute_loss(model, {**for_model(inputs), "use_cache": False}, *arguments, **options)
 
     def own_workload(self, one: Mapping[str, Any]) -> PlannedConversations:
         return PlannedConversations.of(self.data_collator.samples, one)
-
-    def own_schedule(self, total: int, unit: LengthUnit, step_samples: float) -> RateSchedule:
-        schedule: RateSchedule = self.make_schedule(total, unit, step_samples)
-        return schedule
 
 
 class Watching(TrainerCallback):
@@ -115,10 +108,17 @@ def by_the_trainer(loaded: LoadedOptions[FinetuneOptions], folder: Path) -> tupl
         remove_unused_columns=False,
         label_names=["labels"],
     )
+    optimizer = trainer_adamw(network, training.learning_rate, training.weight_decay)
+    schedule = schedule_of(training, len(data.train), STEPS, "steps", 1.0)
     trainer = ConversationTrainer(
-        model=network, args=arguments, data_collator=data.collate, train_dataset=data.train, callbacks=[watching]
+        model=network,
+        args=arguments,
+        data_collator=data.collate,
+        train_dataset=data.train,
+        callbacks=[watching],
+        optimizers=(optimizer, LambdaLR(optimizer, schedule.factor_at)),
     )
-    trainer.make_schedule, watching.trainer = partial(schedule_of, training, len(data.train)), trainer
+    watching.trainer = trainer
     trainer.train()
     return watching.figures, weights_of(network)
 

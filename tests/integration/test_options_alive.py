@@ -183,8 +183,7 @@ def test_every_key_of_several_tasks_is_read_by_a_run(
     loaded = load_options(write_options(tmp_path / "tasks.yml", options))
     assert train_loaded(loaded) == 0
     every = {(section.__name__, key) for section in MULTITASK_SECTIONS for key in section.model_fields}
-    only_false = {("MultitaskMemory", "calibration"), ("MultitaskMemory", "allow_gradient_checkpointing")}
-    assert every - read == {("MultitaskOptions", "task"), *only_false}
+    assert every - read == {("MultitaskOptions", "task")}
 
 
 def test_every_key_of_fine_tuning_is_read_by_a_run(tmp_path: Path, read: Read, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ from tests.four_bits import needs_bitsandbytes
 from tests.integration.commands import command, merged, write_options
 from tests.integration.finetune_runs import finetune_options, write_chats, write_model
 from trainauto.builders.finetune import SAMPLE, FinetuneParts, finetuned_model
-from trainauto.builders.finetune_automations import controller_settings
+from trainauto.builders.finetune_automations import settings_of_controller
 from trainauto.builders.finetune_data import build_finetune_data, processor_of
 from trainauto.builders.finetune_networks import Loaded
 from trainauto.builders.precision import choose_precision
@@ -37,10 +37,11 @@ from trainauto.forecast.finetune_recipes import plan_recipes
 from trainauto.forecast.option_plans import plan_for_cards
 from trainauto.forecast.traced_run import fake_run
 from trainauto.integrations.loop_forecast import largest_batch, told_by
+from trainauto.integrations.plain_leaves import leaves_from_plain
 from trainauto.memory.tracing.fake_tensors import fake_copy
 from trainauto.options.finetune_options import FinetuneOptions
 from trainauto.options.load import load_options
-from trainauto.tasks.finetune.largest_conversation import WORDS, conversation_as_known
+from trainauto.tasks.finetune.largest_conversation import WORDS
 
 sys.path.append(str(Path(__file__).parents[2] / "scripts" / "bench"))
 import finetune_plans as bench
@@ -154,7 +155,7 @@ def test_a_pass_holds_what_a_run_would_put_into_it(
     tmp_path: Path, changes: dict[str, Any], most: int, bound: str
 ) -> None:
     loaded = read(tmp_path / "run.yml", options_without_data(tmp_path, **changes))
-    settings = controller_settings(loaded)
+    settings = settings_of_controller(loaded)
     assert most_of_a_pass(loaded.options, settings) == most
     assert conversations_axis(loaded.options, settings).capped_by == bound
 
@@ -227,7 +228,7 @@ def test_a_made_up_conversation_is_as_long_as_the_file_allows(made: Path, tmp_pa
     loaded = read(tmp_path / "run.yml", options_without_data(folder, dataset={"max_length": 100}))
     largest = largest_conversation(loaded)
     assert (largest.tokens, largest.pictures) == (100, 1)
-    rebuilt = conversation_as_known(json.loads(json.dumps(largest.as_known())))
+    rebuilt = leaves_from_plain(json.loads(json.dumps(largest.as_known())))
     assert {name: (leaf.shape, leaf.dtype) for name, leaf in rebuilt.items()} == {
         name: (leaf.shape, leaf.dtype) for name, leaf in largest.leaves.items()
     }

@@ -25,7 +25,6 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "own_task"
 WITHOUT_VALIDATION = {"val_enabled": False}
 
 OF_IMAGES_ALONE = "is for networks of super-resolution, and this file is of {words}"
-NO_PLAN = "plan builds no run of a Trainer, and this file is of {words}"
 
 CELLS: Mapping[str, Mapping[str, tuple[int, str]]] = {
     "super_resolution": {
@@ -57,8 +56,8 @@ CELLS: Mapping[str, Mapping[str, tuple[int, str]]] = {
         "resume": (0, "the run has come to its length"),
         "replay": (2, OF_IMAGES_ALONE),
         "validate": (0, "can be trained; nothing of this was kept"),
-        "plan": (2, NO_PLAN),
-        "doctor": (0, "are not looked at here"),
+        "plan": (0, "expected: likely peak of a step's memory"),
+        "doctor": (0, "it can be built: DigitsModel"),
         "report": (0, "plan changes: 0"),
         "test": (2, OF_IMAGES_ALONE),
         "export": (2, OF_IMAGES_ALONE),
@@ -136,9 +135,8 @@ MADE = {
 
 
 def logged_steps(run: Path) -> list[int]:
-    """Return the steps in a run's log, wherever its Trainer keeps it."""
-    logged = run if (run / "training_log.jsonl").is_file() else (run / "memory" / "current").resolve()
-    return [record["step"] for record in step_records(logged)]
+    """Return the steps in a run's log."""
+    return [record["step"] for record in step_records(run)]
 
 
 def findings_of(file: Path) -> Ended:

@@ -25,13 +25,14 @@ from trainauto.engine.training import LastResort
 from trainauto.engine.validation_set import ValidationSet
 from trainauto.models.base_model import BaseModel
 from trainauto.models.parallel import Parallel
+from trainauto.optim.adamw import trainer_adamw
 from trainauto.optim.precision import Precision
 from trainauto.optim.registry import SCHEDULES
 from trainauto.optim.schedules import RateSchedule
 from trainauto.options.finetune_options import FinetuneOptions, FinetuneTraining, step_conversations, warmup_of
 from trainauto.options.load import LoadedOptions
 from trainauto.storage.run_directory import RunDirectory
-from trainauto.tasks.finetune.conversation_model import LOSS, ConversationModel, adamw
+from trainauto.tasks.finetune.conversation_model import LOSS, ConversationModel
 from trainauto.tasks.finetune.conversation_set import ConversationSet, ConversationValidation
 from trainauto.tasks.finetune.epoch_models import write_epoch
 from trainauto.tasks.finetune.four_bits import FourBits
@@ -215,7 +216,7 @@ def check_earlier(loaded: Loaded, directory: RunDirectory) -> None:
 def finetuned_model(network: nn.Module, options: FinetuneOptions, precision: Precision) -> ConversationModel:
     """Return a network as the engine trains it."""
     training = options.training
-    optimizer = adamw(network, training.learning_rate, training.weight_decay)
+    optimizer = trainer_adamw(network, training.learning_rate, training.weight_decay)
     return ConversationModel(network, optimizer, precision, training.learning_rate)
 
 

@@ -5,11 +5,12 @@ from dataclasses import replace
 from typing import Any
 
 from trainauto.builders.components import locate_errors
+from trainauto.builders.own_controller import controller_settings, switches_with_controller
 from trainauto.core.errors import InputError, Problem
 from trainauto.options.finetune_options import FinetuneOptions, step_conversations
 from trainauto.options.load import LoadedOptions
 from trainauto.options.nested import SECTION
-from trainauto.options.run_options import CONTROLLER, Automations, AutomationSwitch
+from trainauto.options.run_options import Automations, AutomationSwitch
 
 Loaded = LoadedOptions[FinetuneOptions]
 
@@ -21,35 +22,24 @@ def largest_step(options: FinetuneOptions) -> int:
     return max(step_conversations(options.training), options.training.max_batch_size or 0)
 
 
-def controller_settings(loaded: Loaded) -> Mapping[str, Any] | None:
+def settings_of_controller(loaded: Loaded) -> Mapping[str, Any] | None:
     """Return what the file gives the controller of its passes; ``None`` where it is switched off.
 
     Raises:
         InputError: it bounds passes, which sections of the file do.
     """
-    automations = loaded.options.training_automations
-    if not automations.enabled:
-        return None
-    name, switch = automations.written(CONTROLLER)
-    if switch is None:
-        return {}
-    if not switch.enabled:
-        return None
-    for argument in switch.arguments:
-        if argument.endswith("batch_size") or argument == "target_may_grow":
-            with locate_errors(loaded, (SECTION, name)):
-                advice = (
-                    "Remove it: a pass holds at most the conversations of a step, per_device_train_batch_size times "
-                    "gradient_accumulation_steps under training; max_batch_size there lets steps grow beyond them."
-                )
-                raise InputError(Problem(f"fine-tuning has no {argument}", advice=advice, argument=argument))
-    return switch.arguments
+    return controller_settings(
+        loaded,
+        "fine-tuning",
+        "a pass holds at most the conversations of a step, per_device_train_batch_size times "
+        "gradient_accumulation_steps under training; max_batch_size there lets steps grow beyond them.",
+    )
 
 
 def with_own_automations(loaded: Loaded, device_type: str) -> Loaded:
     """Return the file with the automations that every run of fine-tuning has: a controller, a stop file, a low loss.
 
-    Where the file does not name a controller, there is one only where something limits memory.
+    There is a controller as :func:`~trainauto.builders.own_controller.switches_with_controller` says.
 
     Args:
         loaded: the option file.
@@ -59,17 +49,11 @@ def with_own_automations(loaded: Loaded, device_type: str) -> Loaded:
         InputError: what ends the run at a low loss is given twice, or the controller is given bounds.
     """
     options = loaded.options
-    section, training, settings = options.training_automations, options.training, controller_settings(loaded)
-    switches: dict[str, Any] = {
-        name: switch if section.enabled else AutomationSwitch(enabled=False, **switch.arguments)
-        for name, switch in (section.model_extra or {}).items()
-    }
-    is_bounded = device_type != "cpu" or options.memory.budget_bytes(device_type) is not None
-    if settings is not None and (settings or is_bounded):
-        step, largest = step_conversations(training), largest_step(options)
-        own: dict[str, Any] = {"target_batch_size": step, "min_batch_size": 1, "max_batch_size": largest}
-        own |= {"target_may_grow": True} if largest > step else {}
-        switches[section.written(CONTROLLER)[0]] = AutomationSwitch(**own, **settings)
+    section, training = options.training_automations, options.training
+    step, largest = step_conversations(training), largest_step(options)
+    own: dict[str, Any] = {"target_batch_size": step, "min_batch_size": 1, "max_batch_size": largest}
+    own |= {"target_may_grow": True} if largest > step else {}
+    switches = switches_with_controller(loaded, device_type, settings_of_controller(loaded), own)
     if section.written(STOP_FILE)[1] is None:
         switches[STOP_FILE] = AutomationSwitch()
     if training.early_stop_loss is not None:

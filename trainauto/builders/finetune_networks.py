@@ -13,6 +13,7 @@ from trainauto.core.batch import Batch
 from trainauto.core.plan import Plan
 from trainauto.integrations.loop_forecast import largest_batch
 from trainauto.integrations.map_samples import MapSamples
+from trainauto.integrations.plain_leaves import leaves_from_plain
 from trainauto.optim.precision import Precision
 from trainauto.options.finetune_options import FinetuneOptions
 from trainauto.options.load import LoadedOptions
@@ -20,7 +21,6 @@ from trainauto.tasks.finetune.conversation_model import ConversationModel
 from trainauto.tasks.finetune.conversation_samples import ConversationSamples
 from trainauto.tasks.finetune.datasets import PlannedConversations
 from trainauto.tasks.finetune.four_bit_stand_ins import with_four_bit_stand_ins
-from trainauto.tasks.finetune.largest_conversation import conversation_as_known
 from trainauto.tasks.finetune.models import (
     ModelSettings,
     adapted,
@@ -47,7 +47,7 @@ def fake_finetuning(
     Raises:
         InputError: the model's configuration is not here, or options cannot be used.
     """
-    workload = PlannedConversations.of(ConversationSamples(0, "right"), conversation_as_known(known[SAMPLE]))
+    workload = PlannedConversations.of(ConversationSamples(0, "right"), leaves_from_plain(known[SAMPLE]))
     samples = MapSamples([], dict)
     samples.workload = workload
 

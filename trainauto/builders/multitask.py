@@ -1,265 +1,267 @@
 """Runs on samples of several tasks: what they consist of, from options."""
 
-import time
-from collections.abc import Sequence
-from pathlib import Path
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
-from torch import nn
 
-from trainauto.builders.components import build_component, locate_errors
+from trainauto.builders.components import locate_errors
+from trainauto.builders.multitask_data import TRAIN, TaskData, build_task_data
+from trainauto.builders.multitask_networks import (
+    build_network,
+    build_task_model,
+    draws_of,
+    facts_of,
+    largest_step,
+    shared_names,
+    step_samples,
+)
+from trainauto.builders.own_controller import controller_settings, switches_with_controller
 from trainauto.builders.schedules import build_shape
-from trainauto.builders.trackers import tracker_sinks, tracker_words
-from trainauto.builders.trainer_lines import SayChanges, StopOnSignal, already_over, in_place_of_bars
-from trainauto.builders.trainer_run import Pair, RunPlace, TrainerRun
-from trainauto.builders.trainer_trial import try_trainer
-from trainauto.builders.trainer_watchers import watchers_of
+from trainauto.builders.task_parts import PartsRequest, TaskParts
+from trainauto.builders.texts import kept_model
 from trainauto.core.errors import InputError, Problem
 from trainauto.core.files import write_json_atomically
+from trainauto.core.plan import BATCH_SIZE, TOKENS, Axis, Plan
 from trainauto.core.records import Progress
 from trainauto.core.run_events import LengthUnit
-from trainauto.core.units import size_text
+from trainauto.core.sharding import SampleSharding
 from trainauto.core.words import counted
-from trainauto.engine.signals import StopSignals
-from trainauto.integrations.huggingface.arguments import MemoryAwareTrainingArguments
+from trainauto.data.batcher import Batcher, EpochBatches
+from trainauto.data.packed_stream import PackedDraws
+from trainauto.data.sampler import ShuffledStream
+from trainauto.engine.validation_set import ValidationSet
+from trainauto.models.base_model import BaseModel
+from trainauto.models.parallel import Parallel
+from trainauto.models.weights import save_weights
 from trainauto.optim.precision import Precision
 from trainauto.optim.schedules import RateSchedule
 from trainauto.options.load import LoadedOptions
-from trainauto.options.multitask_options import MultitaskOptions, MultitaskTraining
-from trainauto.reporting.formatting import duration, in_thousands
+from trainauto.options.multitask_options import MultitaskOptions
+from trainauto.options.nested import SECTION
+from trainauto.options.run_options import Automations
 from trainauto.reporting.sinks import Sink
-from trainauto.storage.run_directory import TRAINER_RUNS, RunDirectory
-from trainauto.tasks.multitask import digits, digits_model
-from trainauto.tasks.multitask.accuracy import accuracy_by_task, accuracy_text
-from trainauto.tasks.multitask.batches.collator import HeterogeneousCollator
-from trainauto.tasks.multitask.batches.samples import SampleTable, read_samples
-from trainauto.tasks.multitask.batches.task_shares import task_shares
-from trainauto.tasks.multitask.batches.task_stream import TaskMixing
-from trainauto.tasks.multitask.losses.gradnorm import GradNormBalancer
-from trainauto.tasks.multitask.losses.normalizer import EffectiveBatchSizeNormalizer
+from trainauto.reporting.tensorboard import TensorBoard
+from trainauto.storage.run_directory import RunDirectory
+from trainauto.tasks.multitask.accuracy import accuracy_text
+from trainauto.tasks.multitask.monitoring.metrics_sink import MetricsSink
 from trainauto.tasks.multitask.monitoring.monitor import DynamicBatchingMonitor
-from trainauto.tasks.multitask.prediction.gradient_checkpoint_manager import GradientCheckpointManager
-from trainauto.tasks.multitask.registry import MULTITASK_MODELS, SAMPLE_SETS
-from trainauto.tasks.multitask.trainer import DynamicBatchingTrainer
-from trainauto.tasks.multitask.trainer_data import predictor_for
-from trainauto.tasks.text.training.tokenizers import load_tokenizer, save_tokenizer, train_tokenizer
+from trainauto.tasks.multitask.task_model import LOSS, NETWORK
+from trainauto.tasks.multitask.task_sets import ACCURACY, TaskSampleSet, TaskValidation, accuracies
+from trainauto.tasks.text.training.text_dataset import refuse_ranks
+from trainauto.tasks.text.training.tokenizers import save_tokenizer
 
 Loaded = LoadedOptions[MultitaskOptions]
+Pair = tuple[str, str]
 
-REGISTERING = (digits, digits_model)
-"""Modules that bring what they register by being imported."""
-
-MODEL_FOLDER = "model"
-"""Of a run: the weights in the end, and the tokenizer."""
 ACCURACY_FILE = "accuracy.json"
+"""Of a run: the accuracy of each task in each validation set, at its end."""
 
 
-class MultitaskRun(TrainerRun):
+class MultitaskParts(TaskParts):
     """A model, its tokenizer, and samples of several tasks.
 
     Args:
         loaded: the option file.
-        precision: number format, and the device.
+        request: how its parts are to be built.
 
     Raises:
-        InputError: model, tokenizer or samples cannot be used.
+        InputError: model, tokenizer or samples cannot be used, or several processes are to train it.
     """
 
-    def __init__(self, loaded: Loaded, precision: Precision) -> None:
-        self._loaded, self._precision = loaded, precision
-        options = loaded.options
-        self.place = RunPlace(Path(options.path.experiments_root), options.name, ("path", "experiments_root"))
-        self.checkpoint_words = f"a checkpoint every {counted(options.logger.save_checkpoint_freq, 'step')}"
-        self.has_curves = options.logger.use_tb_logger
-        _check_precision(loaded, precision)
-        self._watchers = watchers_of(loaded, "margin under memory says what batches leave free.")
+    validates_every = 0
+    validates_end = True
+    rates_follow_plans = True
+    metrics = (LOSS, ACCURACY)
+    best_metric = None
+
+    def __init__(self, loaded: Loaded, request: PartsRequest) -> None:
+        self.loaded, options = loaded, loaded.options
+        refuse_ranks(SampleSharding.equal(request.world_size), "models of several tasks")
+        if request.earlier is not None:
+            _check_earlier(loaded, request.earlier)
         build_shape(loaded, 1)  # what is wrong with it is said before samples are read
-        chosen = {"train": loaded.options.datasets.train, **loaded.options.datasets.validation_sets}
-        self._sets = {
-            key: build_component(loaded, SAMPLE_SETS, ("datasets", key), component.type, component.arguments)()
-            for key, component in chosen.items()
-        }
-        with locate_errors(loaded, ("datasets", "train")):
-            self._table = read_samples(self._sets["train"])
-        _check_tasks(loaded, self._table)
-        self._tokenizer = _tokenizer(loaded, self._sets["train"])
-        self._collate = HeterogeneousCollator.of_dataset(self._sets["train"], self._tokenizer)
-        self._model = self._built_model()
+        self._precision = request.precision
+        self._data = data = build_task_data(loaded, request.earlier)
+        self.network = build_network(loaded, data).to(request.precision.device)
+        self._shared = shared_names(options, data, self.network)
+        self._drawn = draws_of(loaded, data, self.network)
+        self._train_set = self.train_set = TaskSampleSet(
+            TRAIN, data.sets[TRAIN], data.table, data.collate, data.largest, self._drawn
+        )
+        if not options.train.use_gradient_accumulation:
+            self.train_set.bounding_option = "target_batch_size"
+        request.check_samples(self.train_set)
+        most = largest_step(options)
+        self._validations = [
+            TaskValidation(_val_set(data, key), most, data.samples.tasks) for key in data.sets if key != TRAIN
+        ]
+        self.datasets = [self.train_set, *(validation.dataset for validation in self._validations)]
+        self.scans = {dataset.name: dataset.scan() for dataset in self.datasets}
+        self.network_words = options.model.type
+        self.length, self.length_key = _length(options, len(self.train_set)), _length_key(options)
+        self.rate_scaling = "none" if options.train.use_gradient_accumulation else "sqrt"
 
-    def _built_model(self) -> nn.Module:
-        chosen = self._loaded.options.model
-        given = {"vocabulary_size": len(self._tokenizer), "tasks": self._table.tasks}
-        model: nn.Module = build_component(
-            self._loaded, MULTITASK_MODELS, ("model",), chosen.type, chosen.arguments, given
-        )()
-        if self._loaded.options.memory.gradient_checkpointing:
-            with locate_errors(self._loaded, ("memory", "gradient_checkpointing")):
-                GradientCheckpointManager.enable_gradient_checkpointing(model)
-        return model.to(self._precision.device)
+    def axes(self) -> tuple[Axis, ...]:
+        """Return what grows: the samples of a pass, up to those of a step; where batches are packed, what they cost."""
+        most, packed = largest_step(self.loaded.options), self._drawn.costs
+        if packed is None:
+            return (Axis(BATCH_SIZE, "samples", 1, most),)
+        largest = int(packed.max())
+        return (Axis(TOKENS, "tokens", largest, most * largest, largest),)
 
-    def checkpoints(self, directory: RunDirectory) -> Path:
-        """Return the run's folder."""
-        return directory.path
+    def first_plan(self) -> Plan:
+        """Return the samples of a step, in the passes of the option file."""
+        train, packed = self.loaded.options.train, self._drawn.costs
+        if packed is not None:
+            return Plan.of(**{TOKENS: train.base_batch_size * int(packed.max())})
+        samples = step_samples(self.loaded.options)
+        return Plan.of(batch_size=samples, micro_batches=math.ceil(samples / train.base_batch_size))
 
-    def curves(self, directory: RunDirectory) -> Path:
-        """Return the folder of event files in that of the Trainer's runs."""
-        return directory.path / TRAINER_RUNS / "tb"
+    def automations(self) -> Loaded:
+        """Return the option file with the controller of its batches, which leaves the margin free."""
+        options, settings = self.loaded.options, settings_of_controller(self.loaded)
+        (axis,), target = self.axes(), 1 - self.loaded.options.memory.margin
+        own: dict[str, Any] = {f"min_{axis.name}": axis.minimum, f"max_{axis.name}": axis.maximum}
+        own |= {"target_vram_usage": target, "safety_margin": min(0.05, target / 2)}
+        if options.train.use_gradient_accumulation:
+            own["target_batch_size"] = step_samples(options)
+        switches = switches_with_controller(self.loaded, self._precision.device.type, settings, own)
+        return replace(self.loaded, options=options.model_copy(update={SECTION: Automations(**switches)}))
+
+    def build_model(self, precision: Precision, *, pretrained: bool, parallel: Parallel | None = None) -> BaseModel:
+        """Return the model with its optimizer and the weights of its tasks."""
+        del pretrained, parallel
+        samples = self._data.samples
+        return build_task_model(self.loaded, self.network, precision, samples.tasks, samples.present, self._shared)
+
+    def build_schedule(self, model: BaseModel) -> RateSchedule:
+        """Return how rates go; their shape begins where the warm-up ends."""
+        for optimizer in model.optimizers.values():
+            RateSchedule.remember_rates(optimizer)
+        train, (total, unit) = self.loaded.options.train, self.length
+        step = self.train_set.mean_samples(self.first_plan()) if unit == "samples" else 1.0
+        warmup = train.warmup_steps * step or train.warmup_ratio * total
+        return RateSchedule(build_shape(self.loaded, total), total, unit, warmup, decays_after_warmup=True, step=step)
+
+    def draws(self) -> tuple[ShuffledStream, Batcher]:
+        """Return mixed batches: packed where they may grow, in their order where steps are counted."""
+        packed = self._drawn.packed
+        if packed is not None:
+            return packed, PackedDraws(packed)
+        return self._drawn.stream, EpochBatches(len(self.train_set))
+
+    def build_validators(
+        self, directory: RunDirectory, device: torch.device, *, in_step: bool = False
+    ) -> Sequence[ValidationSet]:
+        """Return what measures loss and accuracy of each task on the validation sets."""
+        del directory, device, in_step
+        return self._validations
+
+    def measured(self) -> tuple[str, ...]:
+        """Return what the validation at the end measures."""
+        return tuple(f"{one.name}/{metric}" for one in self._validations for metric in self.metrics)
+
+    def sinks(self, directory: RunDirectory, curves: TensorBoard | None) -> Sequence[Sink]:
+        """Return what writes the metric files, pictures and curves of tasks."""
+        monitor = DynamicBatchingMonitor(directory.path, tensorboard=curves is not None)
+        return [MetricsSink(monitor, len(self.train_set), curves)]
+
+    def trace_facts(self) -> Mapping[str, Any]:
+        """Return what samples and tokenizer have come to."""
+        return facts_of(self._data, self._shared, self._drawn)
 
     def facts(self) -> Sequence[Pair]:
-        """Return lines of the start."""
-        options, table = self._loaded.options, self._table
-        parameters = sum(weight.numel() for weight in self._model.parameters() if weight.requires_grad)
+        """Return lines on tasks, tokenizer, steps and weights of tasks."""
+        options, table = self.loaded.options, self._data.table
         of_tasks = zip(table.tasks, table.counts.tolist(), strict=True)
-        validated = [f"{key} {len(samples)}" for key, samples in self._sets.items() if key != "train"]
-        budget_bytes = options.memory.budget_bytes(self._precision.device.type)
-        filled = f"; batches fill {1 - options.memory.margin:.0%} of it"
+        compared = [("balancing", f"gradients of tasks are compared at {', '.join(self._shared)}")]
         return (
-            ("device", str(self._precision.device)),
-            ("model", f"{options.model.type}, {in_thousands(parameters)} parameters, {self._precision}"),
-            ("samples", ", ".join([*(f"{name} {count}" for name, count in of_tasks), *validated])),
-            ("tokenizer", f"{len(self._tokenizer)} tokens"),
+            ("tasks", ", ".join(f"{name} {count}" for name, count in of_tasks)),
+            ("tokenizer", f"{len(self._data.tokenizer)} tokens"),
             ("steps", _step_words(options)),
-            ("memory", f"{size_text(budget_bytes)}{filled}" if budget_bytes else f"all there is{filled}"),
-            ("trackers", tracker_words(options.logger, self.place.root)),
+            *(compared if self._shared else ()),
         )
 
-    def train(self, directory: RunDirectory, signals: StopSignals, *, resumes: bool) -> Sequence[Pair]:
-        """Train, count what is right in the validation sets, and write the model; return lines of the end.
+    def keep(self, directory: RunDirectory) -> None:
+        """Keep the tokenizer, which a resume does not train again."""
+        save_tokenizer(self._data.tokenizer, kept_model(directory))
 
-        A run that a signal ends is saved, and nothing else is done.
-
-        Raises:
-            InputError: options do not go together with the samples.
-            NothingFitsError: memory runs out, and there is no smaller plan.
-        """
-        start = time.monotonic()
-        monitor = DynamicBatchingMonitor(directory.path, tensorboard=self.has_curves)
-        try:
-            trainer = self._trainer(directory, monitor)
-            trainer.own_sinks, trainer.own_curves = self._tracker_sinks(directory), self.has_curves
-            trainer.add_callback(SayChanges(self.changes))
-            trainer.add_callback(StopOnSignal(signals))
-            trainer.train(resume_from_checkpoint=True if resumes else None)
-        finally:
-            monitor.close()
-        if signals.received:
-            step = trainer.state.global_step
-            return (("stopped", f"{signals.name} after step {step}, saved; --auto_resume goes on from there"),)
-        folder = directory.path / MODEL_FOLDER
-        trainer.save_model(str(folder))
-        save_tokenizer(self._tokenizer, folder)
-        progress = trainer.memory.progress if trainer.memory is not None else Progress()
-        took = f"{counted(progress.steps, 'step')}, {counted(progress.samples, 'sample')} in"
-        has_trained = trainer.memory is None or trainer.memory.trained_samples > 0
-        return (
-            _end_of(trainer) if has_trained else ("completed", already_over(trainer.memory)),
-            ("trained", f"{took} {duration(time.monotonic() - start)}"),
-            *self._accuracies(directory),
-            ("metrics", str(monitor.folder)),
-            ("model", str(folder)),
-        )
-
-    def _tracker_sinks(self, directory: RunDirectory) -> Sequence[Sink]:
-        options = self._loaded.options
-        return tracker_sinks(options.logger, directory, self.place.root, options.name, options.logger.print_freq)
-
-    def try_steps(self, folder: Path, steps: int) -> Sequence[Pair]:
-        """Train a few steps, and measure on the first validation set."""
-        trainer = self._trainer(RunDirectory(folder), None, max_steps=steps, save_strategy="no")
-        return try_trainer(trainer)
+    def finish(self, directory: RunDirectory, progress: Progress) -> Sequence[Pair]:
+        """Write the model, and the accuracy of each task in the validation sets; return what they came to."""
+        del progress
+        folder = kept_model(directory)
+        network: Any = self.network
+        if hasattr(network, "save_pretrained"):
+            network.save_pretrained(str(folder))
+        else:
+            save_weights(network, folder / f"{NETWORK}.safetensors")
+        metrics = directory.path / "training_metrics"
+        return (*self._accuracies(directory), ("metrics", str(metrics)), ("model", str(folder)))
 
     def _accuracies(self, directory: RunDirectory) -> list[Pair]:
-        """Count what is right in each validation set, and keep it."""
-        accuracies: dict[str, dict[str, float]] = {}
-        lines: list[Pair] = []
-        for key, samples in self._sets.items():
-            if key == "train":
-                continue
-            try:
-                accuracies[key] = accuracy_by_task(self._model, samples, self._collate, self._table.tasks)
-            except TypeError as error:  # a model from a plugin
-                lines.append((key, str(error)))
-            else:
-                lines.append((key, f"accuracy {accuracy_text(accuracies[key])}"))
-        if accuracies:
-            write_json_atomically(directory.path / ACCURACY_FILE, accuracies)
+        """Keep how often the model is right, and return it in words, also where an earlier process measured it."""
+        found, lines = _kept_accuracies(directory), []
+        for validation in self._validations:
+            last = validation.last
+            of_now = accuracies(last.metrics, self._data.samples.tasks) if last is not None else {}
+            found |= {validation.name: of_now} if of_now else {}
+            if validation.name in found:
+                lines.append((validation.name, f"accuracy {accuracy_text(found[validation.name])}"))
+            elif last is not None:
+                why = f"{type(self.network).__name__} gives no predictions: its accuracy is not counted"
+                lines.append((validation.name, f"loss {last.metrics[LOSS]:.4g}; {why}"))
+        if found:
+            write_json_atomically(directory.path / ACCURACY_FILE, found)
         return lines
 
-    def _trainer(
-        self, directory: RunDirectory, monitor: DynamicBatchingMonitor | None, **others: Any
-    ) -> DynamicBatchingTrainer:
-        train = self._loaded.options.train
-        weights = train.initial_task_loss_weights
-        is_balanced = train.use_grad_norm_balancing and len(self._table.tasks) > 1
-        trainer = ScheduledTrainer(
-            self._loaded,
-            self._model,
-            self._arguments(directory, **others),
-            self._sets["train"],
-            memory_predictor=predictor_for(self._model, self._sets["train"], self._collate, self._precision.device),
-            batch_size_normalizer=normalizer_of(train),
-            task_loss_weights=None if is_balanced else weights,
-            use_gradient_accumulation=train.use_gradient_accumulation,
-            balancer=GradNormBalancer(weights, train.grad_norm_alpha) if is_balanced else None,
-            monitor=monitor,
-            mixing=TaskMixing(train.task_distribution or None, train.sampling, train.task_diversity_weight),
-            data_collator=self._collate,
-        )
-        in_place_of_bars(trainer)
-        return trainer
 
-    def _arguments(self, directory: RunDirectory, **others: Any) -> MemoryAwareTrainingArguments:
-        options = self._loaded.options
-        train, memory, logger = options.train, options.memory, options.logger
-        budget_bytes = memory.budget_bytes(self._precision.device.type)
-        target = 1 - memory.margin
-        return MemoryAwareTrainingArguments(
-            str(directory.path),
-            per_device_train_batch_size=train.base_batch_size,
-            max_batch_size=None if train.use_gradient_accumulation else train.target_batch_size,
-            memory_budget=f"{budget_bytes}B" if budget_bytes else None,
-            training_automations=self._watchers,
-            memory_settings={"target_vram_usage": target, "safety_margin": min(0.05, target / 2)},
-            **{**self._length(), **others},
-            learning_rate=train.learning_rate,
-            weight_decay=train.weight_decay,
-            max_grad_norm=train.grad_clip or 0.0,
-            logging_steps=logger.print_freq,
-            save_steps=logger.save_checkpoint_freq,
-            save_total_limit=logger.keep_checkpoints,
-            seed=options.manual_seed,
-            use_cpu=self._precision.device.type == "cpu",
-            bf16=self._precision.dtype == torch.bfloat16,
-            fp16=self._precision.dtype == torch.float16,
-            full_determinism=False,  # choose_precision has seen to it
-            report_to=[],
-            disable_tqdm=True,
-            remove_unused_columns=False,
-        )
+def settings_of_controller(loaded: Loaded) -> Mapping[str, Any] | None:
+    """Return what the file gives the controller of its batches; ``None`` where it is switched off.
 
-    def _length(self) -> dict[str, Any]:
-        """Return the length of the run, as arguments of a Trainer have it."""
-        train = self._loaded.options.train
-        if train.total_iter is not None:
-            return {"max_steps": train.total_iter}
-        if train.total_samples is not None:
-            return {"num_train_epochs": train.total_samples / len(self._sets["train"])}
-        return {"num_train_epochs": train.total_epochs or 1}
-
-
-def normalizer_of(train: MultitaskTraining) -> EffectiveBatchSizeNormalizer:
-    """Return what scales rates: they are written for the samples of a step that a run begins with."""
-    samples = max(train.target_batch_size, train.base_batch_size)
-    begins_with = samples if train.use_gradient_accumulation else train.base_batch_size
-    return EffectiveBatchSizeNormalizer(
-        train.base_batch_size, samples, train.learning_rate, reference_batch_size=begins_with
+    Raises:
+        InputError: it bounds batches, which ``train`` does.
+    """
+    return controller_settings(
+        loaded, "a run of several tasks", "base_batch_size and target_batch_size under train say what batches hold."
     )
 
 
-def _end_of(trainer: DynamicBatchingTrainer) -> Pair:
-    stopped = trainer.memory.stop_reason if trainer.memory is not None else ""
-    return ("stopped", stopped) if stopped else ("completed", "the run has come to its length")
+def _val_set(data: TaskData, key: str) -> TaskSampleSet:
+    table = data.tables[key]
+    largest = int((table.images * (1 + int(table.sizes.tokens.max())) + table.sizes.tokens).argmax())
+    return TaskSampleSet(key, data.sets[key], table, data.collate, largest)
+
+
+def _check_earlier(loaded: Loaded, directory: RunDirectory) -> None:
+    """Refuse to resume a run that a Trainer wrote.
+
+    Raises:
+        InputError: says what to do.
+    """
+    old = sorted(directory.path.glob("checkpoint-*"), key=lambda folder: int(folder.name.rpartition("-")[2]))
+    if old and not list(directory.checkpoints.glob("step_*")):
+        with locate_errors(loaded, ("path", "experiments_root")):
+            message = f"{old[-1]} was written by an earlier version, whose runs cannot be resumed"
+            advice = "Begin a new run without --auto_resume; a model of a plugin can load the weights of that folder."
+            raise InputError(Problem(message, advice=advice))
+
+
+def _length(options: MultitaskOptions, samples: int) -> tuple[int, LengthUnit]:
+    """Return the length of a run of so many training samples, and what it is counted in."""
+    train = options.train
+    if train.total_iter is not None:
+        return train.total_iter, "steps"
+    if train.total_samples is not None:
+        return train.total_samples, "samples"
+    return max(1, round((train.total_epochs or 1) * samples)), "samples"
+
+
+def _length_key(options: MultitaskOptions) -> str:
+    return "total_epochs under train" if options.train.total_epochs is not None else ""
 
 
 def _step_words(options: MultitaskOptions) -> str:
@@ -270,55 +272,10 @@ def _step_words(options: MultitaskOptions) -> str:
     return f"{counted(train.base_batch_size, 'sample')} in one pass at first, up to {train.target_batch_size} by memory"
 
 
-def _check_precision(loaded: Loaded, precision: Precision) -> None:
-    if precision.dtype == torch.float16 and precision.device.type == "cpu":
-        with locate_errors(loaded, ("amp_bf16",)):
-            raise InputError(Problem("float16 needs a card in a Trainer's run", advice="Write amp_bf16: true."))
-
-
-def _check_tasks(loaded: Loaded, table: SampleTable) -> None:
-    """Refuse weights and shares of tasks that no sample is of.
-
-    Raises:
-        InputError: names them, and the tasks there are.
-    """
-    for key in ("initial_task_loss_weights", "task_distribution"):
-        for name in getattr(loaded.options.train, key):
-            if name not in table.tasks:
-                with locate_errors(loaded, ("train", key, name)):
-                    message = f"no sample of the training set is of task '{name}'"
-                    raise InputError(Problem(message, advice=f"Its tasks are {', '.join(table.tasks)}."))
-    with locate_errors(loaded, ("train",)):
-        task_shares(loaded.options.train.task_distribution or None, table, loaded.options.train.sampling)
-
-
-def _tokenizer(loaded: Loaded, samples: Any) -> Any:
-    """Train the tokenizer on the texts of the training set, or load it."""
-    chosen = loaded.options.tokenizer
-    if chosen.train is None:
-        with locate_errors(loaded, ("tokenizer",)):
-            return load_tokenizer(chosen.pretrained or "")
-    texts = (samples[place].get("text") or "" for place in range(len(samples)))
-    with locate_errors(loaded, ("tokenizer", "train")):
-        return train_tokenizer(texts, chosen.train.vocab_size)
-
-
-class ScheduledTrainer(DynamicBatchingTrainer):
-    """Rates go by the schedule of an option file, whatever the arguments say of one.
-
-    Args:
-        loaded: the option file.
-        arguments: of :class:`~trainauto.tasks.multitask.trainer.DynamicBatchingTrainer`.
-        options: of it, too.
-    """
-
-    def __init__(self, loaded: LoadedOptions[MultitaskOptions], *arguments: Any, **options: Any) -> None:
-        super().__init__(*arguments, **options)
-        self._loaded = loaded
-
-    def own_schedule(self, total: int, unit: LengthUnit, step_samples: float) -> RateSchedule:
-        """Return the schedule; its shape begins where the warm-up ends, as in transformers."""
-        train = self._loaded.options.train
-        step = step_samples if unit == "samples" else 1.0
-        warmup = train.warmup_steps * step or train.warmup_ratio * total
-        return RateSchedule(build_shape(self._loaded, total), total, unit, warmup, decays_after_warmup=True, step=step)
+def _kept_accuracies(directory: RunDirectory) -> dict[str, dict[str, float]]:
+    """Return the accuracies that a run has kept; none where it has not ended before."""
+    try:
+        found: dict[str, dict[str, float]] = json.loads((directory.path / ACCURACY_FILE).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return found

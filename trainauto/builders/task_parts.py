@@ -26,6 +26,8 @@ from trainauto.optim.precision import Precision
 from trainauto.optim.schedules import RateSchedule
 from trainauto.options.load import LoadedOptions
 from trainauto.options.run_options import FileOptions
+from trainauto.reporting.sinks import Sink
+from trainauto.reporting.tensorboard import TensorBoard
 from trainauto.storage.run_directory import RunDirectory
 
 
@@ -69,6 +71,7 @@ class TaskParts(ABC):
         best_metric: decides which checkpoint is the best.
         metrics: what each validation set is measured by.
         rate_scaling: how rates follow the samples of a step, see :class:`~trainauto.optim.batch_scaling.BatchScaling`.
+        rates_follow_plans: whether what counts is the samples that a plan has on average.
     """
 
     loaded: LoadedOptions[Any]
@@ -86,6 +89,7 @@ class TaskParts(ABC):
     best_metric: str | None
     metrics: Sequence[str] = ()
     rate_scaling: str = "none"
+    rates_follow_plans: bool = False
 
     @property
     def options(self) -> FileOptions:
@@ -153,6 +157,16 @@ class TaskParts(ABC):
         self, directory: RunDirectory, device: torch.device, *, in_step: bool = False
     ) -> Sequence[ValidationSet]:
         """Return what validates; ``in_step``: ranks run the network together."""
+
+    def sinks(self, directory: RunDirectory, curves: TensorBoard | None) -> Sequence[Sink]:
+        """Return what is told of the run beside the sinks of every run; the first rank asks for it.
+
+        Args:
+            directory: of the run.
+            curves: its TensorBoard curves; ``None`` where it has none.
+        """
+        del directory, curves
+        return ()
 
     def trace_facts(self) -> Mapping[str, Any]:
         """Return what the process that traces cannot know by the option file alone, as plain values."""

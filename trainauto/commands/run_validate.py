@@ -136,16 +136,6 @@ def tidy_when_terminated() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def validate_with_trainer(loaded: LoadedOptions[FileOptions], steps: int) -> int:
-    """Make a dry run of an option file whose runs go through a Trainer; arguments and errors as :func:`validate`."""
-    with tidy_when_terminated(), DryRunner(loaded) as dry_runner:
-        built = dry_runner.build()
-        _print([("options", f"{loaded.path}: no problem"), *built["pairs"], ("built in", f"{built['seconds']:.1f} s")])
-        _print(dry_runner.train(steps)["pairs"])
-    _print([("result", f"{loaded.options.name} can be trained; nothing of this was kept")])
-    return 0
-
-
 def validate(loaded: LoadedOptions[FileOptions], steps: int, smaller: str) -> int:
     """Make a dry run and print its results; return the exit code.
 

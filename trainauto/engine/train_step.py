@@ -51,12 +51,13 @@ def begin_step(run: Training, batch: Batch) -> StepSettings:
     if run.trained_plan != batch.plan:
         release_between_plans(run.model.device)
         run.meter.cap_at_available()
-    rate_factor = run.controls.rate_factor * run.batch_scaling.rate_factor(batch.step_samples)
+    samples = step_samples(run, batch)
+    rate_factor = run.controls.rate_factor * run.batch_scaling.rate_factor(samples)
     run.schedule.set_rates(run.model.optimizers.values(), run.progress, rate_factor)
     return StepSettings(
         max_norm=run.controls.max_norm,
         axes=run.axes,
-        average_share=run.batch_scaling.average_share(batch.step_samples),
+        average_share=run.batch_scaling.average_share(samples),
         splits=run.script.splits(),
         may_requeue=run.script.is_free,
         max_norms=run.controls.max_norms,
@@ -64,6 +65,13 @@ def begin_step(run: Training, batch: Batch) -> StepSettings:
         measures_noise=_measures_noise(run),
         leaves_out_non_finite=run.leaves_out_non_finite or run.script.leaves_out_non_finite(),
     )
+
+
+def step_samples(run: Training, batch: Batch) -> int:
+    """Return the samples of a step that rates follow: those it has, or those that its plan has on average."""
+    if not run.batch_scaling.by_plan:
+        return batch.step_samples
+    return round(run.loader.sharding.total(1) * run.loader.dataset.mean_samples(batch.plan))
 
 
 def _measures_noise(run: Training) -> bool:
@@ -128,7 +136,7 @@ def record_step(
         noise=outcome.noise,
         task_losses={task: loss for task, (loss, _) in outcome.task_losses.items()},
         task_samples={task: samples for task, (_, samples) in outcome.task_losses.items()},
-        fills_plan=fills_plan(batch),
+        fills_plan=fills_plan(batch) and run.model.takes_full_memory(run.progress.steps + 1),
     )
     record, failures, run.signals.agreed = reduce_step(
         run.ranks, run.loader.sharding, mine, outcome.failures, run.signals.received

@@ -7,7 +7,7 @@ from typing import Any
 
 from trainauto.builders.components import locate_errors
 from trainauto.builders.finetune import SAMPLE
-from trainauto.builders.finetune_automations import controller_settings
+from trainauto.builders.finetune_automations import settings_of_controller
 from trainauto.builders.finetune_data import build_finetune_data, processor_of
 from trainauto.core.plan import BATCH_SIZE, Axis
 from trainauto.core.words import counted, path_words
@@ -46,7 +46,7 @@ def plan_finetuning(loaded: Loaded, request: CardsRequest) -> CardPlans:
         TraceError: the model cannot be traced.
     """
     options = loaded.options
-    settings = controller_settings(loaded)
+    settings = settings_of_controller(loaded)
     largest = largest_conversation(loaded)
     return plan_steps(
         loaded,

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from trainauto.builders.finetune import SAMPLE
-from trainauto.builders.finetune_automations import controller_settings
+from trainauto.builders.finetune_automations import settings_of_controller
 from trainauto.core.plan import BATCH_SIZE, Axis, Plan
 from trainauto.core.units import GIB
 from trainauto.core.worker_process import WorkerProcess, start_tracing
@@ -145,7 +145,7 @@ def plan_recipes(loaded: Loaded, cards: Sequence[CardPreset], child: WorkerProce
         TraceError: the model cannot be traced.
     """
     options = loaded.options
-    settings = controller_settings(loaded)
+    settings = settings_of_controller(loaded)
     axes = (conversations_axis(options, settings),)
     chosen, bounded_by = within_budget(cards, options)
     targets = {

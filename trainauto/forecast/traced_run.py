@@ -90,7 +90,7 @@ class FakeRun(FakeTraining):
 
         def build(mode: FakeTensorMode) -> BaseModel:
             nonlocal channels
-            network = _network(loaded, mode)
+            network = fake_network(lambda: build_network(loaded, pretrained=False), mode)
             channels = channels_of(network)
             return build_model(loaded, network, precision, pretrained=False, parallel=bucketed if overlaps else None)
 
@@ -104,11 +104,17 @@ class FakeRun(FakeTraining):
         )
 
 
-def _network(loaded: LoadedOptions, mode: FakeTensorMode) -> nn.Module:
+def fake_network(build: Callable[[], nn.Module], mode: FakeTensorMode) -> nn.Module:
+    """Return a network on fake tensors: built on them, or where its constructor reads values, built and then copied.
+
+    Args:
+        build: makes it.
+        mode: of fake tensors, which is on.
+    """
     try:
-        return build_network(loaded, pretrained=False)
+        return build()
     except Exception as error:
         logger.info("the network is built for real: on fake tensors its constructor fails (%s)", error)
     with unset_fake_temporarily():
-        network = build_network(loaded, pretrained=False)
+        network = build()
     return as_fake(network, mode)

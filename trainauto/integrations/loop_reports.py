@@ -20,7 +20,6 @@ from trainauto.integrations.map_samples import MapSamples
 from trainauto.reporting.default_sinks import default_sinks
 from trainauto.reporting.formatting import decision_lines
 from trainauto.reporting.reporter import Reporter
-from trainauto.reporting.sinks import Sink
 from trainauto.reporting.tensorboard import TensorBoard
 from trainauto.storage.run_directory import RunDirectory
 
@@ -39,8 +38,6 @@ class LoopReports:
         root: folder of runs; ``None`` writes nothing.
         on_console: whether steps are told on the console, too; without it, only what is said in words is.
         curves_every: steps between points of curves.
-        more_sinks: further ones, besides those of every run directory.
-        tensorboard: whether a run directory gets curves.
 
     Attributes:
         curves: what writes the curves of this start; ``None`` where nothing does.
@@ -54,11 +51,8 @@ class LoopReports:
         *,
         on_console: bool = True,
         curves_every: int = 1,
-        more_sinks: Sequence[Sink] = (),
-        tensorboard: bool = True,
     ) -> None:
         self._on_console, self._curves_every = on_console, curves_every
-        self._more_sinks, self._tensorboard = more_sinks, tensorboard
         self.curves: TensorBoard | None = None
         self._root = Path(root) if root is not None else None
         self._reporter: Reporter | None = None
@@ -86,12 +80,11 @@ class LoopReports:
         sinks = default_sinks(
             directory,
             LOGGED_EVERY,
-            tensorboard=self._tensorboard,
             console=self._on_console,
             curves_every=self._curves_every,
         )
         self.curves = next((sink for sink in sinks if isinstance(sink, TensorBoard)), None)
-        self._reporter = Reporter([*sinks, *self._more_sinks])
+        self._reporter = Reporter(sinks)
         summary = replace(summary, run_directory=self.folder, page=str(directory.dashboard))
         self._reporter.start(summary)
         if rollback is not None:

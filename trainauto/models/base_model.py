@@ -89,6 +89,11 @@ class BaseModel(ABC):
         """Be about to run a step; its number is given as in :meth:`objectives_at`. Nothing, by default."""
         del step
 
+    def takes_full_memory(self, step: int | None) -> bool:
+        """Whether a step takes what others of its plan take; one may leave out what few steps do. True, by default."""
+        del step
+        return True
+
     def words_for(self, objective: str) -> str:
         """Return what a person calls an objective, or what else of a step ran out of memory."""
         return f"the pass of network_{objective}" if objective in self.optimizers else f"the pass '{objective}'"

@@ -22,6 +22,8 @@ class BatchScaling:
         rule: ``none``, ``sqrt`` or ``linear``; with ``none`` neither rate nor average follows the batch.
         configured_samples: samples of an optimizer step of the option file.
         most: how many times these the rate follows.
+        by_plan: steps count as the samples that their plan has on average, since single steps of it differ: they are
+            packed, or an epoch ends.
 
     Raises:
         ValueError: the rule is none of these, or there are no configured samples.
@@ -30,6 +32,7 @@ class BatchScaling:
     rule: str = "none"
     configured_samples: int = 1
     most: float = inf
+    by_plan: bool = False
 
     def __post_init__(self) -> None:
         if self.rule not in RULES:

@@ -1,6 +1,6 @@
 """Every key of an option file of `task: multitask`: type, default, unit, and why the default is what it is."""
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -83,20 +83,12 @@ class MultitaskMemory(MemoryOptions):
     margin: Fraction = option(
         0.10, "Share of the memory that batches leave free.", unit="share of the memory", reason="the allocator's part"
     )
-    calibration: Literal[False] = option(False, "Runs of a Trainer trace anew each time.")
-    gradient_checkpointing: bool = option(
-        False,
-        "Keep only what goes into the repeated blocks of a network, and run them again in the backward pass: less "
-        "memory, the same results, about a third more time.",
-        reason="off: it costs time",
-    )
-    allow_gradient_checkpointing: Literal[False] = option(
-        False, "A Trainer's run ends where its smallest batch does not fit, and says so."
-    )
 
 
 class MultitaskOptions(RunOptions):
     """One training run of a model on samples of several tasks."""
+
+    steered_by_default: ClassVar[bool] = True
 
     task: Literal["multitask"] = option(..., "What is learned: several tasks by one model.")
     model: Component = option(..., "The model to train, with its arguments, e.g. `{type: DigitsModel}`.")

@@ -16,7 +16,7 @@ from tests.integration.commands import merged, write_options
 from tests.integration.finetune_runs import finetune_options, write_chats, write_model
 from trainauto.builders.automations import build_automations
 from trainauto.builders.finetune import FinetuneParts, four_bits_of, schedule_of, weights_dtype
-from trainauto.builders.finetune_automations import controller_settings
+from trainauto.builders.finetune_automations import settings_of_controller
 from trainauto.builders.finetune_data import FinetuneData
 from trainauto.builders.task_parts import PartsRequest
 from trainauto.core.decisions import RunFacts
@@ -289,7 +289,7 @@ def test_automations_are_checked(file: Path, words: str, where: str) -> None:
     indirect=["file"],
 )
 def test_settings_of_the_controller(file: Path, settings: dict[str, Any] | None) -> None:
-    assert controller_settings(loaded_from(file)) == settings
+    assert settings_of_controller(loaded_from(file)) == settings
 
 
 @pytest.mark.parametrize(

@@ -6,15 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 from tests.integration.commands import train_loaded, write_options
-from tests.integration.multitask_runs import multitask_options
-from trainauto.builders.multitask import MultitaskRun
+from tests.integration.multitask_runs import built, multitask_options
 from trainauto.core.errors import InputError
-from trainauto.optim.precision import Precision
 from trainauto.options.load import load_options
-from trainauto.options.multitask_options import MultitaskOptions
 
 SMALL: dict[str, Any] = {
     "model": {"hidden_size": 8},
@@ -74,7 +70,5 @@ def test_a_run_of_so_many_steps_counts_them(tmp_path: Path, monkeypatch: pytest.
 def test_what_a_schedule_does_not_take_is_refused_at_once(tmp_path: Path, schedule: dict[str, Any], words: str) -> None:
     """D13: before samples are read."""
     options = multitask_options(train={"scheduler": schedule})
-    loaded = load_options(write_options(tmp_path / "run.yml", options))
-    assert isinstance(loaded.options, MultitaskOptions)
     with pytest.raises(InputError, match=words):
-        MultitaskRun(loaded.with_options(loaded.options), Precision(torch.device("cpu")))
+        built(write_options(tmp_path / "run.yml", options))

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from trainauto.core.errors import InputError, Problem
+from trainauto.core.plan import Plan
 from trainauto.forecast.task import task_of
 from trainauto.options.load import LoadedOptions, load_options, super_resolution_only
 from trainauto.options.multitask_options import MultitaskOptions
@@ -81,7 +82,6 @@ def test_keys_that_it_has_not(problems: Problems, override: str, advice: str) ->
         (["tokenizer={}"], "nothing says what cuts texts into tokens"),
         (["tokenizer:pretrained=gpt2"], "the tokenizer is given twice"),
         (["train:scheduler=cosine"], "cosine"),
-        (["memory:calibration=true"], "true"),
         (["memory:margin=1.0"], "1.0"),
         (["train:initial_task_loss_weights={T1: 0}"], "0"),
     ],
@@ -98,11 +98,9 @@ def test_a_step_may_be_one_pass(load: Callable[..., LoadedOptions]) -> None:
     assert options.train.base_batch_size == 64
 
 
-def test_commands_that_build_no_such_run_say_so(load: Callable[..., LoadedOptions]) -> None:
+def test_commands_for_networks_of_images_say_what_there_is(load: Callable[..., LoadedOptions]) -> None:
     loaded = load(text=MULTITASK)
-    with pytest.raises(InputError, match="plan builds no run of a Trainer, and this file is of several") as caught:
-        task_of(loaded).first_plan(loaded)
-    assert "validate -opt FILE" in caught.value.problems[0].advice
+    assert task_of(loaded).first_plan(loaded) == Plan.of(batch_size=16)
     with pytest.raises(InputError, match="export is for networks of super-resolution") as caught:
         super_resolution_only(loaded, "export", "Take from_pretrained.")
     assert "accurate" in caught.value.problems[0].advice  # not what there is for language models

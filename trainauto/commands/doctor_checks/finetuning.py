@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
-from trainauto.commands.trainer_task import TRIAL
 from trainauto.core.words import path_words
 from trainauto.options.finetune_options import FinetuneOptions
 from trainauto.reporting.finding import BROKEN, LOOK, OK, Finding
@@ -18,6 +17,8 @@ PARTS = {
     "a tokenizer": ("tokenizer.json", "tokenizer_config.json"),
 }
 """What a model's folder has, by the files that say so."""
+
+TRIAL = "To try it: validate -opt FILE"
 
 IsThere = Callable[[str], bool]
 

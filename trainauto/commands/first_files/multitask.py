@@ -51,6 +51,6 @@ logger:
   print_freq: 100\t# steps between lines on the console
   save_checkpoint_freq: 500\t# steps between checkpoints; a resume begins at the last one
 
-memory:\t# the controller is always on here: passes follow it
+memory:\t# passes follow it by themselves
 {budget}  margin: 0.10\t# share of the memory that batches leave free
 """

@@ -11,7 +11,7 @@ from trainauto.core.plan import BATCH_SIZE
 from trainauto.core.records import StepRecord
 from trainauto.integrations.huggingface.arguments import own_argument
 from trainauto.integrations.huggingface.overrides import no_planned_batches
-from trainauto.integrations.huggingface.schedule import Following, advance
+from trainauto.integrations.huggingface.schedule import advance
 from trainauto.integrations.huggingface.session import MemorySession
 
 
@@ -35,11 +35,6 @@ class MemoryCallback(TrainerCallback):  # type: ignore[misc]  # mypy does not fo
         if session is None:
             raise no_planned_batches(self._trainer)
         session.start(self._trainer.checkpoint_to_resume, self._trainer.undone)
-        scheduler = self._trainer.lr_scheduler
-        if session.progress.steps and isinstance(scheduler, Following):
-            # It may have counted steps before, and counts samples now, or the other way round.
-            counts_samples = session.samples_to_train is not None
-            scheduler.go_to(session.progress.samples if counts_samples else session.progress.steps)
         self._count(session, state)
         if session.running.leaves_out_non_finite and not state.global_step:
             self._trainer.save_beginning()

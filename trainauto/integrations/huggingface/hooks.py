@@ -1,18 +1,16 @@
 """Where classes of memory-aware Trainers add what they keep of their own."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from trainauto.core.plan import BatchShape
 from trainauto.core.records import StepRecord
-from trainauto.core.run_events import LengthUnit, RunEnd
+from trainauto.core.run_events import RunEnd
 from trainauto.core.workload import Tensors
 from trainauto.integrations.huggingface.arguments import own_argument
 from trainauto.integrations.huggingface.loss import Weighing
 from trainauto.integrations.huggingface.own_stream import OwnStream
 from trainauto.integrations.samples import NestedSamples
-from trainauto.optim.schedules import RateSchedule
-from trainauto.reporting.sinks import Sink
 
 
 class BatchParts(Protocol):
@@ -38,8 +36,6 @@ class TrainingHooks:
         splittable: whether the losses of parts make up that of a batch; ``None`` finds it out.
         batch_parts: divides and measures batches of evaluations in which the first dimension of some tensor is not the
             sample; ``None`` where it is of all.
-        own_sinks: further sinks of what is reported of the run.
-        own_curves: whether the run's folder gets event files.
     """
 
     args: Any
@@ -47,8 +43,6 @@ class TrainingHooks:
     loss_weighing: str | Callable[[Any], float] | None = None
     splittable: bool | None = None
     batch_parts: BatchParts | None = None
-    own_sinks: Sequence[Sink] = ()
-    own_curves: bool = True
 
     def own_workload(self, one: Mapping[str, Any]) -> NestedSamples | None:
         """Return how batches are divided, where the first dimension of some tensor is not the sample.
@@ -84,19 +78,6 @@ class TrainingHooks:
             step_samples: samples of a process in every step, where accumulation fixes them: they are then counted.
         """
         del seed, step_samples
-        return None
-
-    def own_schedule(self, total: int, unit: LengthUnit, step_samples: float) -> RateSchedule | None:
-        """Return how rates go, in place of what the arguments say; ``None`` leaves it to these.
-
-        A schedule that is handed in with ``optimizers=`` is kept to.
-
-        Args:
-            total: length of the run, in ``unit``.
-            unit: samples, or with ``max_steps`` steps; milestones and warm-up count the same.
-            step_samples: of the steps that the run begins with, on all processes, whatever the unit is.
-        """
-        del total, unit, step_samples
         return None
 
     def prepare_loss(self) -> None:

@@ -3,47 +3,12 @@
 import logging
 from typing import Any
 
-from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR, ReduceLROnPlateau
-
-from trainauto.optim.schedules import RateSchedule
 
 COUNTED_IN_STEPS = ("num_decay_steps", "num_stable_steps", "timescale")
 """Keys of ``lr_scheduler_kwargs`` that are numbers of steps."""
 
 logger = logging.getLogger(__name__)
-
-
-class Following(LambdaLR):
-    """Moves rates along a schedule; of its state it takes up how much of that is done, in the schedule's unit.
-
-    Rates are those of the schedule it was made with, in the middle of another one, too: a resume may be longer, or
-    begin from another rate.
-    """
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Go on where another was; the optimizer's own state is there by then, with the rates of its schedule."""
-        given = self.base_lrs
-        super().load_state_dict(state_dict)
-        self.base_lrs = given
-        self.go_to(self.last_epoch)
-
-    def go_to(self, done: int) -> None:
-        """Have the rates be those after so much of the schedule, in its unit."""
-        self.last_epoch = done
-        rates = [rate * factor(done) for rate, factor in zip(self.base_lrs, self.lr_lambdas, strict=True)]
-        for group, start, rate in zip(self.optimizer.param_groups, self.base_lrs, rates, strict=True):
-            group["initial_lr"], group["lr"] = start, rate
-        self._last_lr = rates
-
-
-def following(schedule: RateSchedule, optimizer: Optimizer) -> LambdaLR:
-    """Return what moves rates along a schedule; its state is how much of that is done, in the schedule's unit."""
-
-    def factor(done: int) -> float:  # a plain function, for of others a LambdaLR saves what they hold
-        return schedule.factor_at(done)
-
-    return Following(optimizer, factor)
 
 
 def advance(scheduler: Any, samples: int) -> None:

@@ -97,13 +97,7 @@ class MemorySession:
         self.automation = TrainerController.of(settings, data.growth.axes, steps)
         self.watchers = Watchers(trainer.own_automations(), "memory_settings", options_of(trainer, data.some_rows))
         self._budget_bytes = parse_budget(own_argument(args, "memory_budget"))
-        self._reports = LoopReports(
-            _run_directory(args),
-            on_console=False,
-            curves_every=curves_every(args),
-            more_sinks=trainer.own_sinks,
-            tensorboard=trainer.own_curves,
-        )
+        self._reports = LoopReports(_run_directory(args), on_console=False, curves_every=curves_every(args))
         self._pending: PendingStep | None = None
         self._grad_norm: Any = None
         self._rates: dict[str, float] = {}

@@ -23,7 +23,7 @@ from trainauto.integrations.huggingface.optimizer_steps import say_where_to_go_o
 from trainauto.integrations.huggingface.overrides import check_overrides, no_planned_batches
 from trainauto.integrations.huggingface.refusals import check_train_dataset, check_trainer
 from trainauto.integrations.huggingface.rollback import Undone, undone_by
-from trainauto.integrations.huggingface.schedule import following, in_samples, say_what_it_counts
+from trainauto.integrations.huggingface.schedule import in_samples, say_what_it_counts
 from trainauto.integrations.huggingface.session import MemorySession
 from trainauto.integrations.huggingface.train_batches import PlannedInputs, TrainBatches
 from trainauto.integrations.huggingface.train_data import build_train_data
@@ -160,10 +160,6 @@ class MemoryAwareTraining(TrainingHooks):
         if memory is None:
             return super().create_scheduler(num_training_steps, optimizer)  # type: ignore[misc]
         samples, step_samples = memory.samples_to_train, memory.data.first_step_samples * args.world_size
-        own = self.own_schedule(samples or num_training_steps, "samples" if samples else "steps", step_samples)
-        if own is not None and self.lr_scheduler is None:
-            self.lr_scheduler, self._created_lr_scheduler = following(own, optimizer or self.optimizer), True
-            return self.lr_scheduler
         if samples is None:
             return super().create_scheduler(num_training_steps, optimizer)  # type: ignore[misc]
         warmup, arguments = args.warmup_steps, args.lr_scheduler_kwargs

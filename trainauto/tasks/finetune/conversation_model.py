@@ -17,9 +17,6 @@ NETWORK = "model"
 """Name of the network, and of the file of its weights in checkpoints."""
 LOSS = "loss"
 
-NOT_DECAYING = ("norm", "bias")
-"""Parts of the names of weights that do not decay, as in transformers' Trainer."""
-
 
 class ConversationModel(BaseModel):
     """A model of transformers, with adapters where it has some.
@@ -82,12 +79,3 @@ class ConversationModel(BaseModel):
         with self._precision.autocast():
             loss: Tensor = self._network(**for_model(tensors), use_cache=False).loss
         return loss
-
-
-def adamw(network: nn.Module, learning_rate: float, weight_decay: float) -> Optimizer:
-    """Return the optimizer that transformers' Trainer makes: a fused AdamW, of two groups where weights decay."""
-    weights = {name: weight for name, weight in network.named_parameters() if weight.requires_grad}
-    kept = [weight for name, weight in weights.items() if any(part in name.lower() for part in NOT_DECAYING)]
-    decaying = [weight for name, weight in weights.items() if not any(part in name.lower() for part in NOT_DECAYING)]
-    groups = [{"params": decaying, "weight_decay": weight_decay}, {"params": kept, "weight_decay": 0.0}]
-    return torch.optim.AdamW([group for group in groups if group["params"]], lr=learning_rate, fused=True)

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from trainauto.core.errors import InputError, Problem
 from trainauto.core.words import counted
+from trainauto.integrations.plain_leaves import plain_leaves
 from trainauto.tasks.finetune.conversation_samples import IMAGES, ConversationSamples
 from trainauto.tasks.finetune.encoding import IDS, Encoded
 from trainauto.tasks.finetune.processors import WITHOUT_VIDEOS
@@ -49,13 +50,8 @@ class LargestConversation:
         return int(self.leaves[IMAGES].sum())
 
     def as_known(self) -> dict[str, Any]:
-        """Return what a process that traces needs of it, as plain values: numbers that say sizes, and shapes."""
-        return {name: _plain(leaf) for name, leaf in self.leaves.items()}
-
-
-def conversation_as_known(known: Mapping[str, Any]) -> dict[str, Tensor]:
-    """Rebuild the batch of :meth:`LargestConversation.as_known`; what pictures show is left open."""
-    return {name: _tensor(entry) for name, entry in known.items()}
+        """Return what a process that traces needs of it, as plain values; what pictures show is left open."""
+        return plain_leaves(self.leaves)
 
 
 def can_encode(folder: Path) -> bool:
@@ -121,16 +117,3 @@ def _pixels_of_processor(folder: Path) -> int:
             return int(size["longest_edge"])
     advice = f"Write model: max_pixels, or put preprocessor_config.json into {folder}."
     raise InputError(Problem("nothing says how large pictures may be", advice=advice, argument="max_pixels"))
-
-
-def _plain(leaf: Tensor) -> dict[str, Any]:
-    kind = str(leaf.dtype).removeprefix("torch.")
-    values = {} if leaf.is_floating_point() else {"values": leaf.flatten().tolist()}
-    return {"dtype": kind, "shape": list(leaf.shape), **values}
-
-
-def _tensor(entry: Mapping[str, Any]) -> Tensor:
-    dtype: torch.dtype = getattr(torch, entry["dtype"])
-    if "values" not in entry:
-        return torch.empty(entry["shape"], dtype=dtype)
-    return torch.tensor(entry["values"], dtype=dtype).reshape(entry["shape"])

@@ -1,33 +1,94 @@
 """One model on samples of several tasks, as commands know it."""
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+import argparse
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
-from trainauto.commands.trainer_task import TrainerTask
+from trainauto.commands.engine_task import EngineTask, refuse_accepted_samples
+from trainauto.forecast.task import CardsRequest
 from trainauto.options.load import LoadedOptions
 from trainauto.options.multitask_options import MultitaskOptions
 
 # Nothing here may import torch at the top: see trainauto/forecast/task.py.
 if TYPE_CHECKING:
-    from trainauto.builders.trainer_run import TrainerRun
+    from trainauto.builders.task_parts import PartsRequest, TaskParts
+    from trainauto.core.plan import Plan
+    from trainauto.engine.traced_training import FakeTraining
+    from trainauto.forecast.card_answer import CardPlans
+
+Loaded = LoadedOptions[MultitaskOptions]
 
 
-class SeveralTasks(TrainerTask[MultitaskOptions]):
+class SeveralTasks(EngineTask[MultitaskOptions]):
     """Option files of ``task: multitask``."""
 
     extra = "multitask"
+    smaller = "a smaller base_batch_size"
+
+    def train(self, loaded: Loaded, parsed: argparse.Namespace) -> int:
+        """Train with the arguments of the command; return the exit code."""
+        refuse_accepted_samples(parsed)
+        return super().train(loaded, parsed)
 
     def needed(self, options: MultitaskOptions) -> Sequence[str]:
-        """Return transformers with its Trainer, and matplotlib for pictures."""
+        """Return transformers for tokenizers, and matplotlib for pictures."""
         del options
         return ("transformers", "accelerate", "matplotlib")
 
-    def build(self, loaded: LoadedOptions[MultitaskOptions]) -> "TrainerRun":
-        """Build the run of an option file."""
-        self.check_packages(loaded)
-        from trainauto.builders.trainer_runs import prepared
+    def parts(self, loaded: Loaded, request: "PartsRequest") -> "TaskParts":
+        """Build model, tokenizer and samples."""
+        from trainauto.builders.multitask import MultitaskParts
 
-        precision = prepared(loaded, loaded.options.logger)
-        from trainauto.builders.multitask import MultitaskRun
+        return MultitaskParts(loaded, request)
 
-        return MultitaskRun(loaded, precision)
+    def first_plan(self, loaded: Loaded) -> "Plan":
+        """Return the samples of a pass of the option file."""
+        from trainauto.core.plan import Plan
+
+        return Plan.of(batch_size=loaded.options.train.base_batch_size)
+
+    def fake(self, loaded: Loaded, *, like_cuda: bool, world_size: int, known: Mapping[str, Any]) -> "FakeTraining":
+        """Build the run on fake tensors; where nothing is known of its samples, they are read here."""
+        from trainauto.builders.multitask_data import build_task_data
+        from trainauto.builders.multitask_networks import (
+            SAMPLE,
+            build_network,
+            facts_of,
+            fake_task_model,
+            shared_names,
+        )
+        from trainauto.builders.precision import choose_precision
+        from trainauto.forecast.traced_run import fake_network, fake_training
+
+        del world_size
+        precision = choose_precision(loaded)
+        if SAMPLE not in known:
+            data = build_task_data(loaded)
+            known = facts_of(data, shared_names(loaded.options, data, build_network(loaded, data)), None)
+        clips = loaded.options.settings.max_norm is not None
+        made = fake_task_model(loaded, precision, known, fake_network)
+        return fake_training(*made, precision, clips=clips, like_cuda=like_cuda)
+
+    def plan(self, loaded: Loaded, request: CardsRequest) -> "CardPlans":
+        """Say how many samples fit into a pass on each card."""
+        from trainauto.builders.multitask import settings_of_controller
+        from trainauto.builders.multitask_networks import largest_step
+        from trainauto.core.plan import BATCH_SIZE, Axis
+        from trainauto.forecast.step_plans import plan_steps
+
+        settings, options = settings_of_controller(loaded), loaded.options
+        target = (settings or {}).get("target_vram_usage", 1 - options.memory.margin)
+        return plan_steps(
+            loaded,
+            request,
+            options.model.type,
+            (Axis(BATCH_SIZE, "samples", 1, max(MOST_SAMPLES, largest_step(options))),),
+            target,
+            most_samples=largest_step(options),
+            kept=self.first_plan(loaded) if settings is None else None,
+            notes=("Planned for samples as large as the largest of the training set.",),
+        )
+
+
+MOST_SAMPLES = 4096
+"""Of a pass, that are looked at: more is more than a step is worth."""

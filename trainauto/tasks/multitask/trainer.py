@@ -161,7 +161,8 @@ class DynamicBatchingTrainer(MemoryAwareTrainer):
             if self.memory is None or self.memory.loss.is_rehearsal:
                 self._steps.rehearse(model, loss, losses, masks)
             else:
-                self._steps.note(model, inputs, losses, masks, self._step)
+                looks = self._steps.is_looked_at(self._step)
+                self._steps.note(model, inputs, losses, masks, looks=looks)
         else:
             self._evaluated.add(losses, masks)
             loss = losses.mean()
@@ -231,13 +232,22 @@ class DynamicBatchingTrainer(MemoryAwareTrainer):
         self._steps.forget()
         if self.balancer is not None and self.memory is not None:
             self.balancer.begin(self._samples.present)
-            names = shared_weights(
-                self.model, self.balancer.shared_layer, self.memory.data, self._samples.one_of_each, self._plain_losses
-            )
+            names = shared_weights(self.model, self.balancer.shared_layer, self._one_of_each, self._plain_losses)
             self._steps.balance_at(names)
             logger.info("gradients of tasks are compared at %s", ", ".join(names))
         if self.memory_predictor is not None and self._samples.present:
             self._foresee(self.memory_predictor)
+
+    def _one_of_each(self) -> Any:
+        """Return a batch with a sample of each task."""
+        if self.memory is None:
+            raise RuntimeError("a run has begun by now")
+        data = self.memory.data
+        device = next(self.model.parameters()).device
+        leaves = data.samples.some(self._samples.one_of_each)
+        return data.structure.rebuild(
+            {name: leaf.to(device) if isinstance(leaf, Tensor) else leaf for name, leaf in leaves.items()}
+        )
 
     def _plain_losses(self, model: nn.Module, inputs: Mapping[str, Any]) -> tuple[Tensor, Tensor]:
         with self.compute_loss_context_manager():

@@ -84,12 +84,13 @@ def _largest(dataset: Any, table: SampleTable, count_tokens: CountTokens | None)
     return int(places[int(np.argmax(counts))])
 
 
-def check_evaluated(datasets: Any, tasks: Sequence[str]) -> None:
+def check_evaluated(datasets: Any, tasks: Sequence[str], name: str = "eval_dataset") -> None:
     """Refuse samples to evaluate on that are of tasks which nobody trains, before a training comes that far.
 
     Args:
         datasets: one, several by name, or none; those that do not say of what tasks they are are not loaded for it.
         tasks: that the collator knows.
+        name: what the person calls them.
 
     Raises:
         InputError: names the tasks.
@@ -101,7 +102,7 @@ def check_evaluated(datasets: Any, tasks: Sequence[str]) -> None:
         if strange:
             raise InputError(
                 Problem(
-                    f"eval_dataset has samples of {', '.join(strange)}, which the collator does not know: its tasks "
+                    f"{name} has samples of {', '.join(strange)}, which the collator does not know: its tasks "
                     f"are {', '.join(tasks)}",
                     advice="Evaluate on tasks that are trained, or give a collator with all of them.",
                 )

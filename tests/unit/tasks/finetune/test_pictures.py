@@ -13,8 +13,9 @@ from transformers import SmolVLMImageProcessorPil
 from tests.vision_models import model_of, processor_of
 from trainauto.core.errors import InputError
 from trainauto.engine.checkpointing_fallback import CheckpointingFallback
+from trainauto.optim.adamw import trainer_adamw
 from trainauto.optim.precision import Precision
-from trainauto.tasks.finetune.conversation_model import ConversationModel, adamw
+from trainauto.tasks.finetune.conversation_model import ConversationModel
 from trainauto.tasks.finetune.encoding import ConversationEncoder
 from trainauto.tasks.finetune.models import checkpoint_activations
 from trainauto.tasks.finetune.pictures import Pictures
@@ -118,7 +119,7 @@ def test_a_processor_that_makes_none_so_small_refuses_in_the_words_of_the_option
 def test_what_checkpoints_already_is_not_told_to() -> None:
     """Models of transformers switch it on their own way; advice where nothing fits goes by it."""
     network = model_of("qwen3_vl")
-    model = ConversationModel(network, adamw(network, 0.1, 0.0), Precision(torch.device("cpu")))
+    model = ConversationModel(network, trainer_adamw(network, 0.1, 0.0), Precision(torch.device("cpu")))
     run = SimpleNamespace(model=model)
     assert "would help" in str(CheckpointingFallback().take(run, "it does not fit"))
     checkpoint_activations(network)

@@ -1,13 +1,12 @@
 """At which weights of a model gradients of tasks are compared: named by a person, or found with one sample a task."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from trainauto.engine.snapshot import StepSnapshot
-from trainauto.integrations.huggingface.train_data import TrainData
 from trainauto.tasks.multitask.losses.shared_layer import last_shared_weights, weights_of
 
 Losses = Callable[[nn.Module, Mapping[str, Any]], tuple[Tensor, Tensor]]
@@ -15,7 +14,7 @@ Losses = Callable[[nn.Module, Mapping[str, Any]], tuple[Tensor, Tensor]]
 
 
 def shared_weights(
-    model: nn.Module, layer: str | None, data: TrainData, one_of_each: Sequence[int], losses: Losses
+    model: nn.Module, layer: str | None, one_of_each: Callable[[], Mapping[str, Any]], losses: Losses
 ) -> tuple[str, ...]:
     """Return the names of the weights at which gradients of tasks are compared.
 
@@ -25,8 +24,7 @@ def shared_weights(
     Args:
         model: that is trained.
         layer: named by a person; ``None`` finds it.
-        data: it is trained on.
-        one_of_each: number of a sample of each task.
+        one_of_each: returns a batch with a sample of each task, on the device of the model.
         losses: of the model.
 
     Raises:
@@ -35,17 +33,14 @@ def shared_weights(
     if layer is not None:
         return weights_of(model, layer)
     device = next(model.parameters()).device
-    leaves = {
-        name: leaf.to(device) if isinstance(leaf, Tensor) else leaf
-        for name, leaf in data.samples.some(one_of_each).items()
-    }
+    batch = one_of_each()
     snapshot = StepSnapshot([model], device)
     snapshot.take()
     was_training = model.training
     model.train()
     try:
         with torch.enable_grad():
-            return last_shared_weights(model, *losses(model, data.structure.rebuild(leaves)))
+            return last_shared_weights(model, *losses(model, batch))
     finally:
         model.train(was_training)
         snapshot.restore()

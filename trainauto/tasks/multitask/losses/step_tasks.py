@@ -9,6 +9,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from trainauto.core.errors import InputError
+from trainauto.core.records import StepRecord
 from trainauto.tasks.multitask.losses.balancing import TaskBalancer, check_tasks, check_weights
 from trainauto.tasks.multitask.losses.shared_layer import TaskGradients
 from trainauto.tasks.multitask.losses.task_losses import TaskSums, weighted_loss
@@ -104,6 +105,11 @@ class StepTasks:
         weights = self.weights
         return weighted_loss(losses, masks, [weights.get(task, 1.0) for task in self.tasks])
 
+    @property
+    def compares_gradients(self) -> bool:
+        """Whether any step looks at gradients of tasks."""
+        return self._gradients is not None and self.balancer is not None
+
     def rehearse(self, model: nn.Module, loss: Tensor, losses: Tensor, masks: Tensor) -> None:
         """Take the memory that a part takes which looks at gradients of tasks, and note nothing.
 
@@ -114,7 +120,7 @@ class StepTasks:
             # They are there as long as the graph is, as those of a step are.
             loss.register_hook(partial(_hold, sums))  # type: ignore[no-untyped-call]
 
-    def note(self, model: nn.Module, inputs: Mapping[str, Any], losses: Tensor, masks: Tensor, step: int) -> None:
+    def note(self, model: nn.Module, inputs: Mapping[str, Any], losses: Tensor, masks: Tensor, *, looks: bool) -> None:
         """Count a part of a step.
 
         Args:
@@ -122,14 +128,30 @@ class StepTasks:
             inputs: what it holds.
             losses: of its samples, (N,), without weights of tasks.
             masks: which are of each task, (tasks, N).
-            step: its number, from 0.
+            looks: whether the step looks at gradients of tasks.
         """
         self._sums.add(losses, masks)
         part = LargestPart.of(inputs, masks.shape[1])
         if self.largest is None or part.samples > self.largest.samples:
             self.largest = part
-        if self._gradients is not None and self.is_looked_at(step):
+        if self._gradients is not None and looks:
             self._gradients.add(model, losses, masks)
+
+    def begin(self) -> None:
+        """Begin a pass, and forget what was noted of an attempt before it."""
+        self.forget()
+
+    def task_losses(self) -> dict[str, tuple[float, int]]:
+        """Return, by task, the mean loss of its samples in the pass that has run, and how many these are."""
+        losses, samples = self._sums.read()
+        return {task: (loss, samples[task]) for task, loss in losses.items()}
+
+    def recorded(self, record: StepRecord) -> None:
+        """Have the weights follow a step of one process, unless its gradients were no finite numbers."""
+        gradients = self._gradients.packed() if self._gradients is not None else None
+        if not (record.skipped or record.non_finite):
+            self._learn(record.task_losses, record.task_samples, gradients)
+        self.forget()
 
     def forget(self) -> None:
         """Drop what was noted of the step on its way."""
@@ -148,14 +170,19 @@ class StepTasks:
         sums = self._sums.packed()
         losses, samples = self._sums.read(gather(sums) if sums is not None else None)
         gradients = self._gradients.packed() if self._gradients is not None else None
-        if self.balancer is not None and not skipped:
-            self.balancer.see_losses(losses, samples)
-            if gradients is not None:
-                counts = [samples.get(task, 0) for task in self.tasks]
-                norms = TaskGradients.norms(gather(gradients), counts)
-                self.balancer.update({task: norms[place] for place, task in enumerate(self.tasks) if counts[place]})
+        if not skipped:
+            self._learn(losses, samples, gather(gradients) if gradients is not None else None)
         self.forget()
         return losses, samples
+
+    def _learn(self, losses: Mapping[str, float], samples: Mapping[str, int], gradients: Tensor | None) -> None:
+        if self.balancer is None:
+            return
+        self.balancer.see_losses(losses, samples)
+        if gradients is not None:
+            counts = [samples.get(task, 0) for task in self.tasks]
+            norms = TaskGradients.norms(gradients, counts)
+            self.balancer.update({task: norms[place] for place, task in enumerate(self.tasks) if counts[place]})
 
     def state_dict(self) -> dict[str, Any]:
         """Return what a resume needs."""

@@ -6,10 +6,8 @@ from typing import Any, Protocol
 
 from transformers import TrainerCallback
 
-from trainauto.core.records import StepRecord
-from trainauto.core.units import MIB
 from trainauto.integrations.huggingface.session import MemorySession
-from trainauto.tasks.multitask.monitoring.batch_metrics import BatchMetrics, apportioned
+from trainauto.tasks.multitask.monitoring.metrics_sink import metrics_of
 from trainauto.tasks.multitask.monitoring.monitor import DynamicBatchingMonitor
 
 ROUNDING = 1e-6
@@ -90,38 +88,6 @@ class MonitorCallback(TrainerCallback):  # type: ignore[misc]  # mypy does not f
         """Bring all files and pictures up to date."""
         if state.is_world_process_zero:
             self._monitor.close()
-
-
-def metrics_of(
-    record: StepRecord, task_losses: Mapping[str, float], task_samples: Mapping[str, int], timestamp: float
-) -> BatchMetrics:
-    """Return what a monitor notes of a step.
-
-    Args:
-        record: the step, of all ranks.
-        task_losses: mean loss of each task.
-        task_samples: samples of each task; where they are not those of all ranks, their shares count.
-        timestamp: seconds since 1970.
-    """
-    samples, seconds = record.shape.samples, record.data_seconds + record.step_seconds
-    present = {task: count for task, count in task_samples.items() if count > 0}
-    shares = present if sum(present.values()) == samples else apportioned(samples, present)
-    peak = record.peak
-    return BatchMetrics(
-        batch_idx=record.step - 1,
-        timestamp=timestamp,
-        task_types=sorted(present),
-        batch_size=samples,
-        loss=record.loss,
-        per_task_loss={task: loss for task, loss in task_losses.items() if task in present},
-        learning_rate=next(iter(record.learning_rates.values()), None),
-        memory_allocated_mb=peak.allocated / MIB if peak is not None else None,
-        memory_reserved_mb=peak.reserved / MIB if peak is not None and peak.reserved is not None else None,
-        throughput_samples_per_sec=samples / seconds if seconds > 0 else None,
-        gradient_norm=next(iter(record.grad_norms.values()), None),
-        is_oom_recovery=record.ooms > 0,
-        per_task_samples=shares or None,
-    )
 
 
 def _epoch_of(state: Any) -> int:
