@@ -46,11 +46,10 @@ from trainauto.options.run_options import Automations
 from trainauto.reporting.sinks import Sink
 from trainauto.reporting.tensorboard import TensorBoard
 from trainauto.storage.run_directory import RunDirectory
-from trainauto.tasks.multitask.accuracy import accuracy_text
 from trainauto.tasks.multitask.monitoring.metrics_sink import MetricsSink
 from trainauto.tasks.multitask.monitoring.monitor import DynamicBatchingMonitor
 from trainauto.tasks.multitask.task_model import LOSS, NETWORK
-from trainauto.tasks.multitask.task_sets import ACCURACY, TaskSampleSet, TaskValidation, accuracies
+from trainauto.tasks.multitask.task_sets import ACCURACY, TaskSampleSet, TaskValidation, accuracies, accuracy_text
 from trainauto.tasks.text.training.text_dataset import refuse_ranks
 from trainauto.tasks.text.training.tokenizers import save_tokenizer
 

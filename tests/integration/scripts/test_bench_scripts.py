@@ -52,8 +52,3 @@ def test_predictions_and_steps_run_here_without_a_card(tmp_path: Path) -> None:
         assert group["plans"][0]["simulated_bytes"] >= group["plans"][0]["live_bytes"]
         assert group["plans"][0]["allocated_bytes"] is None
         assert "live_error" not in group
-
-
-def test_without_results_there_is_no_page(tmp_path: Path) -> None:
-    done = run("time_to_quality.py", "--no-run", "--results", str(tmp_path / "none.jsonl"), timeout_s=60)
-    assert (done.returncode, done.stderr.strip()) == (1, "no results")

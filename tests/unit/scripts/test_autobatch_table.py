@@ -8,7 +8,6 @@ import pytest
 
 sys.path.append(str(Path(__file__).parents[3] / "scripts" / "bench"))
 
-import jump_coverage_table
 from autobatch_table import page, targets, with_references
 
 FACTS = {"command": "c", "date": "d", "machine": "m", "torch": "2", "lightning": "1", "accelerate": "1"}
@@ -72,8 +71,3 @@ def test_a_method_that_died_is_no_success() -> None:
     text = page([cell("best"), cell("jump"), {**cell("accelerate"), "failure": "boom", "typical_bytes": 0}], FACTS)
     assert "| of them ended by an error | 0 | 1 |" in text
     assert "- accelerate: boom" in text
-
-
-@pytest.mark.parametrize(("misses", "count", "rate"), [(0, 300, 0.00994), (1, 100, 0.04656), (5, 5, 1.0)])
-def test_clopper_and_pearson(misses: int, count: int, rate: float) -> None:
-    assert jump_coverage_table.highest_rate(misses, count) == pytest.approx(rate, abs=1e-5)

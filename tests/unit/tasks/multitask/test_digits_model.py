@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 import torch
 
-from trainauto.tasks.multitask.accuracy import accuracy_by_task, accuracy_text
 from trainauto.tasks.multitask.digits import CLASSES, DIGIT_TASKS, DigitTasks
 from trainauto.tasks.multitask.digits_model import DigitsModel
 
@@ -105,7 +104,7 @@ def test_what_cannot_be_used(arguments: dict[str, Any], words: str) -> None:
 
 
 def test_it_learns(samples: list[dict[str, Any]]) -> None:
-    """A few steps on a few samples, by heart; accuracy by task counts what it has learned."""
+    """A few steps on a few samples, by heart."""
     torch.manual_seed(0)
     model = DigitsModel(64, hidden_size=32, layers=1).train()
     optimizer = torch.optim.AdamW(model.parameters(), lr=5e-3)
@@ -115,21 +114,6 @@ def test_it_learns(samples: list[dict[str, Any]]) -> None:
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-    accuracies = accuracy_by_task(model, samples, batch_of, DIGIT_TASKS, batch_size=10)
-    assert set(accuracies) == set(DIGIT_TASKS)
-    assert min(accuracies.values()) > 0.8
-    assert model.training
-    assert accuracy_text({"T1": 0.998, "T2": 0.5}) == "T1 99.8 %, T2 50.0 %"
-
-
-def test_accuracy_needs_predictions(samples: list[dict[str, Any]]) -> None:
-    class Silent(torch.nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.weight = torch.nn.Parameter(torch.zeros(1))
-
-        def forward(self, input_ids: torch.Tensor) -> dict[str, Any]:
-            return {"loss": self.weight.sum()}
-
-    with pytest.raises(TypeError, match="Silent gives no predictions"):
-        accuracy_by_task(Silent(), samples, batch_of, DIGIT_TASKS)
+    with torch.no_grad():
+        is_right = model.eval()(**batch)["predictions"] == batch["labels"]
+    assert is_right.float().mean() > 0.8

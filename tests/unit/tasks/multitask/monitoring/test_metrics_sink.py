@@ -1,0 +1,92 @@
+"""The sink that has a monitor note a run of the engine."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.unit.reporting.builders import a_step, a_summary
+from trainauto.core.decisions import Rollback
+from trainauto.core.plan import BatchShape
+from trainauto.core.records import Progress
+from trainauto.core.run_events import RunEnd
+from trainauto.tasks.multitask.monitoring.metrics_sink import MetricsSink
+from trainauto.tasks.multitask.monitoring.monitor import DynamicBatchingMonitor
+
+SAMPLES, A_STEP = 12, 4
+
+
+class Run:
+    """Tells a sink of steps."""
+
+    def __init__(self, folder: Path, progress: Progress | None = None) -> None:
+        self.monitor = DynamicBatchingMonitor(folder, tensorboard=False, clock=lambda: 0.0)
+        self.sink = MetricsSink(self.monitor, SAMPLES, None, clock=lambda: 0.0)
+        self.progress = progress or Progress()
+        self.sink.start(a_summary(progress=self.progress))
+
+    def steps(self, count: int) -> None:
+        for _ in range(count):
+            record = a_step(
+                self.progress.steps + 1,
+                shape=BatchShape(A_STEP, 1),
+                task_losses={"even": 1.0, "odd": 2.0},
+                task_samples={"even": 3, "odd": 1},
+            )
+            self.progress += record
+            self.sink.step(record, (), self.progress)
+
+    def end(self) -> None:
+        self.sink.end(RunEnd("completed", "", self.progress, ""))
+        self.sink.close()
+
+    def epochs(self) -> list[tuple[int, int]]:
+        lines = json.loads((self.monitor.folder / "epoch_metrics.json").read_text())
+        return [(line["epoch"], line["total_batches"]) for line in lines]
+
+    def batches(self) -> list[dict[str, Any]]:
+        lines: list[dict[str, Any]] = json.loads((self.monitor.folder / "batch_metrics.json").read_text())
+        return lines
+
+
+def test_epochs_end_with_the_step_that_completes_them_and_the_last_with_the_run(tmp_path: Path) -> None:
+    run = Run(tmp_path)
+    run.steps(3)
+    assert [epoch.epoch for epoch in run.monitor.epoch_metrics] == [0]
+    run.steps(4)
+    run.end()
+    assert run.epochs() == [(0, 3), (1, 3), (2, 1)]
+    assert [line["epoch"] for line in run.batches()] == [0, 0, 0, 1, 1, 1, 2]
+    assert run.batches()[0]["per_task_samples"] == {"even": 3, "odd": 1}
+
+
+@pytest.mark.parametrize("at", [3, 4, 5, 6])
+def test_a_resume_goes_on_in_the_files(tmp_path: Path, at: int) -> None:
+    """At the end of an epoch and within one; what came after its checkpoint is cut off."""
+    first = Run(tmp_path)
+    first.steps(7)
+    first.end()
+    again = Run(tmp_path, Progress(steps=at, samples=at * A_STEP))
+    again.steps(9 - at)
+    again.end()
+    assert again.epochs() == [(0, 3), (1, 3), (2, 3)]
+    assert [line["batch_idx"] for line in again.batches()] == list(range(9))
+
+
+def test_steps_that_a_rollback_undoes_are_cut_off(tmp_path: Path) -> None:
+    run = Run(tmp_path)
+    run.steps(5)
+    run.progress = Progress(steps=2, samples=2 * A_STEP)
+    run.sink.rolled_back(a_summary(progress=run.progress), Rollback(5, 2, 1, 8, "it diverged"))
+    run.steps(1)
+    run.end()
+    assert run.epochs() == [(0, 3)]
+    assert len(run.batches()) == 3
+
+
+def test_a_run_that_never_began_writes_nothing(tmp_path: Path) -> None:
+    """One that is refused when it is built."""
+    sink = MetricsSink(DynamicBatchingMonitor(tmp_path, tensorboard=False), SAMPLES, None)
+    sink.close()
+    assert not list(tmp_path.iterdir())
