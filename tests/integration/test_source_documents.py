@@ -1,0 +1,231 @@
+"""The Python of the five source documents, run as it stands under the documents' own module names.
+
+The documents lie beside the repository; without them these tests are skipped. Each block of code has an outcome in
+:data:`OUTCOMES`: it runs after what its document leaves open (a model, a dataset), or it is no program, and says why.
+"""
+
+import inspect
+import os
+import re
+from pathlib import Path
+from textwrap import indent
+
+import pytest
+
+import trainauto
+from tests.documents import ROOT
+from tests.integration.ready_processes import begin
+
+DOCUMENTS = ROOT.parent / "shared" / "seeds"
+BLOCK = re.compile(r"^```python\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+
+BRAINVLM, DYNABATCH, TRAINNER, FINE_TUNING, PEAKS = (f"{number:03d}" for number in range(5))
+
+ALIASES = {
+    "training_example": "trainauto.multitask",
+    "memory_utils": "trainauto.multitask",
+    "dynamic_batching": "trainauto.multitask",
+    "memory_safety": "trainauto.multitask",
+    "dynamic_trainer": "trainauto.multitask",
+    "dynamic_monitoring": "trainauto.multitask",
+    "dynabatch": "trainauto",
+}
+"""The documents' modules, and where their names are here."""
+
+INSIDE = "lines from inside the source's automation: here the meter and the controller do this, for every loop"
+OUTCOMES: dict[str, dict[int, str]] = {
+    BRAINVLM: {},
+    DYNABATCH: {1: "a signature: compared with ours"},
+    TRAINNER: {},
+    FINE_TUNING: {},
+    PEAKS: {0: INSIDE, 1: INSIDE, 2: INSIDE, 3: INSIDE, 4: INSIDE, 6: INSIDE},
+}
+"""By document, the blocks that are no programs, and why; all others run."""
+
+REFUSED = {
+    (BRAINVLM, 7): ("there is neither a data_collator nor a tokenizer", "    data_collator=collator,\n"),
+}
+"""Blocks that are refused as they stand: by which words, and the line that these ask for, with which they run."""
+
+PREFACES = {
+    BRAINVLM: """
+from trainauto.multitask import EffectiveBatchSizeNormalizer
+from trainauto.huggingface import MemoryAwareTrainingArguments
+from trainauto.tasks.multitask.digits import DigitTasks
+from trainauto.tasks.multitask.digits_model import DigitsModel
+from torch.utils.data import DataLoader
+train_dataset, eval_dataset = DigitTasks(96), DigitTasks(24, part="test")
+model = DigitsModel(256, hidden_size=16, layers=2, heads=2)
+def tokenizer(texts):
+    return {"input_ids": [[ord(letter) for letter in text[:48]] for text in texts]}
+class Subjects:
+    samples = [{"subject_id": 1}, {"subject_id": [1, 2]}]
+""",
+    DYNABATCH: """
+from tests.tokenizers import fast_tokenizer
+your_texts = ["the quick brown fox " * (1 + number % 5) for number in range(200)]
+your_tokenizer = fast_tokenizer()
+class model:
+    seen = 0
+    @classmethod
+    def generate(cls, input_ids, attention_mask):
+        cls.seen += len(input_ids)
+""",
+    TRAINNER: """
+from types import SimpleNamespace
+from trainauto import DynamicBatchSizeOptimizer
+from trainauto.core.records import PeakReading
+vram_optimizer = DynamicBatchSizeOptimizer(adjustment_frequency=2, max_batch_size=64, policy="step")
+vram_optimizer.set_current_parameters(batch_size=8, lq_size=64)
+training_automations = SimpleNamespace(automations={"DynamicBatchSizeOptimizer": vram_optimizer})
+class dataloader:
+    asked = []
+    update_batch_size = asked.append
+    update_lq_size = asked.append
+""",
+    PEAKS: """
+import logging
+from trainauto import DynamicBatchSizeOptimizer
+logger = logging.getLogger()
+automation = DynamicBatchSizeOptimizer()
+automation.set_current_parameters(batch_size=8, lq_size=64)
+class dynamic_dataloader:
+    update_batch_size = update_lq_size = print
+dynamic_dataset = None
+""",
+}
+"""What the documents leave to their readers: models, data, loops."""
+
+BEFORE = {
+    (BRAINVLM, 2): "config.target_batch_size = 32",
+    (BRAINVLM, 4): "actual_memory_mb = 900.0",
+    (BRAINVLM, 6): "predicted_memory_gb = batch_memory",
+    (BRAINVLM, 7): """
+normalizer = EffectiveBatchSizeNormalizer(8, 16)
+training_args = MemoryAwareTrainingArguments(
+    "trainer", per_device_train_batch_size=8, max_steps=2, use_cpu=True, report_to=[], disable_tqdm=True
+)
+""",
+    (BRAINVLM, 15): """
+train_dataloader, task_type = dataloader, "T1"
+def get_gpu_memory():
+    return 900.0
+""",
+}
+"""What a block needs before it runs."""
+
+AFTER = {
+    (BRAINVLM, 0): """
+Subjects.get_sample_metadata = get_sample_metadata
+assert [Subjects().get_sample_metadata(place) for place in (0, 1)] == [
+    {"task_type": "T1", "num_images": 1}, {"task_type": "T3", "num_images": 2}
+]
+""",
+    (BRAINVLM, 2): """
+from pathlib import Path
+assert result.metrics["eval_loss"] > 0
+metrics = Path("dynamic_training_outputs/training_metrics")
+for name in ("batch_metrics.json", "epoch_metrics.json", "training_report.json", "task_comparison.png"):
+    assert (metrics / name).is_file(), name
+assert list(metrics.glob("training_curves*.png"))
+""",
+    (BRAINVLM, 4): "assert memory_gb > 0 < batch_memory and accuracy['T1'] >= 0",
+    (BRAINVLM, 5): """
+batches = [dict(batch) for batch in dataloader]
+assert sum(len(batch["task_ids"]) for batch in batches) == len(train_dataset)
+assert max(len(batch["task_ids"]) for batch in batches) <= 16
+""",
+    (BRAINVLM, 6): "assert safe_size >= 1",
+    (BRAINVLM, 7): "assert result.global_step == 2 and trainer.task_losses.keys() == {'T1', 'T2', 'T3'}",
+    (BRAINVLM, 8): "assert epoch_metrics.total_samples == 160 and report['summary']",
+    (BRAINVLM, 13): "config.check()",
+    (BRAINVLM, 14): "assert estimates['estimated_batches'] > 0",
+    (BRAINVLM, 16): """
+try:  # of all snippets together: two passes of 8 are no step of 32, and both were written
+    config.check()
+    assert False, "it was taken"
+except InputError as error:
+    assert "gradient_accumulation_steps=2 contradicts target_batch_size=32" in str(error), error
+config.gradient_accumulation_steps = 4
+""",
+    (BRAINVLM, 17): "config.check()",
+    (DYNABATCH, 0): "assert model.seen == len(your_texts)",
+    (TRAINNER, 0): """
+assert dataloader.asked == []  # the first period is not over
+low = PeakReading(allocated=2**27, reserved=2**27, limit=2**30)
+changes = []
+for _ in range(12):
+    vram_optimizer.observe(low)
+    changes.append(vram_optimizer.update_vram_monitoring())
+grown = [change for change in changes if change != (None, None)]
+assert grown and all((change[0] or 0) >= 0 for change in grown), changes
+""",
+    (TRAINNER, 1): "assert vram_stats['adjustments'] == len(grown)",
+    (PEAKS, 5): "assert automation.get_vram_stats()['adjustments'] == 0",
+}
+"""What a block has come to."""
+
+
+def blocks(document: str) -> list[str]:
+    """Return the blocks of Python of a document."""
+    (file,) = DOCUMENTS.glob(f"{document}_*")
+    return BLOCK.findall(file.read_text(encoding="utf-8"))
+
+
+def program(document: str) -> str:
+    """Return the blocks of a document as one program, with what they need before and what they come to."""
+    aliases = "".join(f"sys.modules[{name!r}] = importlib.import_module({home!r})\n" for name, home in ALIASES.items())
+    parts = ["import importlib, sys", aliases, PREFACES[document]]
+    for number, block in enumerate(blocks(document)):
+        if number not in OUTCOMES[document]:
+            whole = block
+            if (document, number) in REFUSED:
+                words, line = REFUSED[document, number]
+                whole = refused(block, words) + block.replace("    model=model,\n", f"    model=model,\n{line}", 1)
+            parts += [BEFORE.get((document, number), ""), whole, AFTER.get((document, number), "")]
+            parts.append(f"print('block {number} ran')")
+    return "\n".join(parts)
+
+
+def refused(block: str, words: str) -> str:
+    """Return a program that sees a block being refused by these words."""
+    return (
+        f"from trainauto.core.errors import InputError\ntry:\n{indent(block, '    ')}\n    assert False, 'it ran'\n"
+        f"except InputError as error:\n    assert {words!r} in str(error), error\n"
+    )
+
+
+needs_documents = pytest.mark.skipif(not DOCUMENTS.is_dir(), reason="the source documents are not beside this checkout")
+
+
+@needs_documents
+@pytest.mark.parametrize("document", PREFACES)
+def test_every_block_runs_or_has_a_named_outcome(document: str, tmp_path: Path) -> None:
+    (tmp_path / "document.py").write_text(program(document), encoding="utf-8")
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "ignore"}
+    process = begin(["document.py"], cwd=tmp_path, env=environment, is_merged=False)
+    said, errors = process.communicate(240)
+    assert process.returncode == 0, (said, errors)
+    expected = [number for number in range(len(blocks(document))) if number not in OUTCOMES[document]]
+    assert [int(number) for number in re.findall(r"^block (\d+) ran$", said, re.MULTILINE)] == expected
+
+
+@needs_documents
+def test_the_table_names_blocks_that_there_are() -> None:
+    for document, outcomes in OUTCOMES.items():
+        count = len(blocks(document))
+        assert all(number < count for number in outcomes)
+        assert count == 0 or document in PREFACES
+
+
+@needs_documents
+def test_the_signature_of_the_loader_holds_here() -> None:
+    """Parameters and defaults as written there; ours may have more."""
+    signature = blocks(DYNABATCH)[1]
+    written = dict(re.findall(r"^ +(\w+): [^=\n]+?(?: = ([^,\n]+))?,$", signature, re.MULTILINE))
+    ours = inspect.signature(trainauto.build_dynamic_batch_dataloader).parameters
+    assert len(written) >= 10
+    for name, default in written.items():
+        assert name in ours
+        if default:
+            assert repr(ours[name].default) == default, name
