@@ -1,6 +1,7 @@
 """What several tests need: real images on disk, made from photographs that ship with scikit-image."""
 
 import gc
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,6 +13,10 @@ import skimage
 PHOTOGRAPHS = Path(skimage.__file__).parent / "data"
 
 LONGEST = (
+    "test_simulated_card.py",
+    "test_doc_commands.py",
+    "test_tasks_by_command.py",
+    "test_plan_finetuning.py",
     "test_kill.py",
     "test_ranks.py",
     "test_own_loop.py",
@@ -28,12 +33,24 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: item.path.name not in LONGEST)
 
 
+class Frozen:
+    """How many modules there were when the garbage collector was last told to leave alone what there is."""
+
+    modules = 0
+    tests = 0
+
+
 @pytest.fixture(autouse=True)
-def _nothing_imported_is_garbage() -> None:
+def _nothing_imported_is_garbage(request: pytest.FixtureRequest) -> None:
     # As commands do: torch with its compiler and all collected tests are a million objects, and every recovery from a
-    # lack of memory would walk through them.
+    # lack of memory would walk through them. What a quick test leaves is little: of these, every twentieth tidies up.
+    Frozen.tests += 1
+    is_quick = request.node.path.is_relative_to(request.config.rootpath / "tests" / "unit")
+    if is_quick and Frozen.modules == len(sys.modules) and Frozen.tests % 20:
+        return
     gc.collect()
     gc.freeze()
+    Frozen.modules = len(sys.modules)
 
 
 @pytest.fixture(autouse=True)
