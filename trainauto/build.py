@@ -112,7 +112,8 @@ def build_run(
         is_new = checkpoint is None  # else its weights replace pretrained ones, which need not exist any more
         sets = _kept_sets(repeated, None if is_new else earlier, accepts_samples=accepts_samples)
         request = partial(PartsRequest, pretrained=is_new, check_samples=check_samples, earlier=earlier, sets=sets)
-        parts = build_parts(loaded, settings, lambda *given: task.parts(loaded, request(*given)), ranks)
+        build_task = lambda *given: task.parts(loaded, request(*given))  # noqa: E731
+        parts = build_parts(loaded, settings, build_task, ranks, repeats=repeated is not None)
         before = repeated[0] if repeated else None if is_new else earlier
         model, schedule, start = _build_model(parts, tracer, before, pretrained=is_new)
         parts = replace(parts, resolved=with_blocks(parts.resolved, start.recomputed))

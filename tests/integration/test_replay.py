@@ -17,12 +17,16 @@ from tests.integration.commands import (
     command,
     gan_options,
     latest_weights,
+    merged,
     run_directory,
     step_records,
     tiny_options,
     train,
     write_options,
 )
+from tests.integration.finetune_runs import finetune_options, write_chats, write_model
+from tests.integration.multitask_runs import multitask_options
+from tests.integration.text_runs import text_options, write_texts
 from trainauto.cli import main
 from trainauto.engine.checkpoint import Checkpoints
 from trainauto.tasks.sr.archs.unet_discriminator_arch import UNetDiscriminatorSN
@@ -299,3 +303,75 @@ def test_batches_given_back_and_crops_cut_are_repeated_to_the_bit(
     assert latest_weights(copy) == latest_weights(run)
     assert loader_state(copy) == loader_state(run)
     assert sum(record["ooms"] for record in step_records(copy)) == 0
+
+
+UNDOES = """
+from trainauto.automations import AUTOMATIONS, Automation
+from trainauto.core.decisions import GoBack, PlanChange, RateFactor
+@AUTOMATIONS.register("ReplayUndoes")
+class ReplayUndoes(Automation):
+    goes_back = True
+    def on_run_start(self, facts):
+        self.plan, self.rollbacks, (self.axis,) = facts.plan, len(facts.rollbacks), facts.axes
+    def on_step_end(self, record):
+        match record.step:
+            case 2: return RateFactor(0.5, "half")
+            case 3: return self.at(self.axis.clamp(self.plan[self.axis.name] // 2))
+            case 7: return self.at(self.plan[self.axis.name])
+            case 9 if not self.rollbacks: return GoBack(6, "it went wrong")
+    def at(self, value):
+        return PlanChange(self.plan.changed(**{self.axis.name: value}), "other batches")
+"""
+
+
+def of_texts(folder: Path) -> dict[str, Any]:
+    return text_options(write_texts(folder), train={"total_epochs": None, "total_iter": 12})
+
+
+def of_several_tasks(folder: Path) -> dict[str, Any]:
+    del folder
+    return multitask_options(train={"total_epochs": None, "total_iter": 12})
+
+
+def of_packed_tasks(folder: Path) -> dict[str, Any]:
+    return merged(of_several_tasks(folder), {"train": {"use_gradient_accumulation": False}})
+
+
+def of_conversations(folder: Path) -> dict[str, Any]:
+    training = {"max_steps": 12, "save_steps": 5}
+    return finetune_options(write_model(folder / "model"), write_chats(folder / "chats.jsonl"), training=training)
+
+
+@pytest.mark.parametrize(
+    ("make", "longer"),
+    [
+        (of_texts, "train:total_iter=16"),
+        (of_several_tasks, "train:total_iter=16"),
+        (of_packed_tasks, "train:total_iter=16"),
+        (of_conversations, "training:max_steps=16"),
+    ],
+)
+def test_runs_of_other_tasks_are_repeated_to_the_bit(
+    tmp_path: Path, make: Callable[[Path], dict[str, Any]], longer: str
+) -> None:
+    """With other batches on the way, a rollback, and a resume; each into a folder of its own."""
+    (tmp_path / "replay_undoes.py").write_text(UNDOES)
+    changes = {"plugins": ["replay_undoes"], "training_automations": {"ReplayUndoes": {}}}
+    file = write_options(tmp_path / "run.yml", merged(make(tmp_path), changes))
+    for more in ((), ("--auto_resume", "--force_yml", longer)):
+        done = train(file, *more)
+        assert done.returncode == 0, done.stderr
+    root = tmp_path / ("training_output" if make is of_conversations else "experiments/tiny")
+    run = (root / "current").resolve()
+    kinds = [made["kind"] for made in decided(run)]
+    assert "rollback" in kinds
+    assert kinds.count("plan_change") >= 2
+
+    again = replay(tmp_path, str(run))
+    assert again.returncode == 0, again.stderr
+    assert again.stdout.count("every loss equals the log's") == 2  # each part says it
+    copy = (root.with_name(f"{root.name}_replay") / "current").resolve()
+    assert as_trained(step_records(copy)) == as_trained(step_records(run))
+    assert latest_weights(copy) == latest_weights(run)
+    assert loader_state(copy) == loader_state(run)
+    assert (root / "current").resolve() == run

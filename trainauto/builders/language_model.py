@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -25,6 +26,7 @@ from trainauto.models.parallel import Parallel
 from trainauto.optim.precision import Precision
 from trainauto.options.text_options import TextOptions
 from trainauto.storage.run_directory import RunDirectory
+from trainauto.tasks.text.training.hub import without_progress_bars
 from trainauto.tasks.text.training.language_model import LanguageModel
 from trainauto.tasks.text.training.row_checks import check_rows
 from trainauto.tasks.text.training.text_dataset import draws_of, refuse_ranks, token_axis
@@ -163,11 +165,24 @@ class LanguageModelParts(TaskParts):
         del progress
         lasts = [(validation.name, validation.last) for validation in self._validations]
         facts = [(name, describe_perplexity(last)) for name, last in lasts if last is not None]
-        if self._model is not None:
-            folder = kept_model(directory)
-            self._model.save_for_transformers(folder)
-            facts.append(("model", f"{folder} (from_pretrained of transformers)"))
+        folder = kept_model(directory)
+        self.write_network(self.finished_network(), folder)
+        facts.append(("model", f"{folder} (from_pretrained of transformers)"))
         return facts
+
+    def finished_network(self) -> nn.Module:
+        """Return the network, averaged where an average is kept."""
+        return self._model.finished if self._model is not None else self.network
+
+    def write_network(self, network: nn.Module, folder: Path) -> str:
+        """Write network and tokenizer for ``from_pretrained``: of LoRA the adapter alone."""
+        save_tokenizer(self._texts.tokenizer, folder)
+        own: Any = network
+        with without_progress_bars():
+            own.save_pretrained(str(folder))
+        if hasattr(own, "merge_and_unload"):
+            return "PeftModel.from_pretrained(BASE, '{}')"
+        return f"{type(own).__name__}.from_pretrained('{{}}')"
 
 
 def _adapted(options: TextOptions) -> str:

@@ -4,9 +4,11 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 
 from trainauto.builders.components import locate_errors
 from trainauto.builders.multitask_data import TRAIN, TaskData, build_task_data
@@ -36,7 +38,6 @@ from trainauto.data.sampler import ShuffledStream
 from trainauto.engine.validation_set import ValidationSet
 from trainauto.models.base_model import BaseModel
 from trainauto.models.parallel import Parallel
-from trainauto.models.weights import save_weights
 from trainauto.optim.precision import Precision
 from trainauto.optim.schedules import RateSchedule
 from trainauto.options.load import LoadedOptions
@@ -48,7 +49,7 @@ from trainauto.reporting.tensorboard import TensorBoard
 from trainauto.storage.run_directory import RunDirectory
 from trainauto.tasks.multitask.monitoring.metrics_sink import MetricsSink
 from trainauto.tasks.multitask.monitoring.monitor import DynamicBatchingMonitor
-from trainauto.tasks.multitask.task_model import LOSS, NETWORK
+from trainauto.tasks.multitask.task_model import LOSS
 from trainauto.tasks.multitask.task_sets import ACCURACY, TaskSampleSet, TaskValidation, accuracies, accuracy_text
 from trainauto.tasks.text.training.text_dataset import refuse_ranks
 from trainauto.tasks.text.training.tokenizers import save_tokenizer
@@ -193,13 +194,18 @@ class MultitaskParts(TaskParts):
         """Write the model, and the accuracy of each task in the validation sets; return what they came to."""
         del progress
         folder = kept_model(directory)
-        network: Any = self.network
-        if hasattr(network, "save_pretrained"):
-            network.save_pretrained(str(folder))
-        else:
-            save_weights(network, folder / f"{NETWORK}.safetensors")
+        self.write_network(self.network, folder)
         metrics = directory.path / "training_metrics"
         return (*self._accuracies(directory), ("metrics", str(metrics)), ("model", str(folder)))
+
+    def write_network(self, network: nn.Module, folder: Path) -> str:
+        """Write the model and its tokenizer: by its own method, where it has one."""
+        save_tokenizer(self._data.tokenizer, folder)
+        own: Any = network
+        if not hasattr(own, "save_pretrained"):
+            return super().write_network(network, folder)
+        own.save_pretrained(str(folder))
+        return f"{type(own).__name__}.from_pretrained('{{}}')"
 
     def _accuracies(self, directory: RunDirectory) -> list[Pair]:
         """Keep how often the model is right, and return it in words, also where an earlier process measured it."""

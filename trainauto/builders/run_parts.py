@@ -55,7 +55,12 @@ class RunParts:
 
 
 def build_parts(
-    loaded: LoadedOptions[FileOptions], settings: RunSettings, build_task: BuildTask, ranks: Communicator
+    loaded: LoadedOptions[FileOptions],
+    settings: RunSettings,
+    build_task: BuildTask,
+    ranks: Communicator,
+    *,
+    repeats: bool = False,
 ) -> RunParts:
     """Build what needs no directory; everything that can be wrong with options and data is found here.
 
@@ -64,6 +69,7 @@ def build_parts(
         settings: how the run is kept and told of.
         build_task: builds what is specific to its task, from the precision and the number of ranks.
         ranks: who trains it together.
+        repeats: it repeats a logged run, which decides in place of the automations that a task has by itself.
     """
     options = loaded.options
     load_plugins(loaded)
@@ -74,7 +80,7 @@ def build_parts(
     check_same_everywhere(ranks, loaded, task.datasets, task.scans)
     axes, plan = task.axes(), task.first_plan()
     facts = RunFacts(axes, plan, world_size=ranks.world_size, metrics=task.measured())
-    automations, resolved = build_automations(task.automations(), facts, precision.device)
+    automations, resolved = build_automations(loaded if repeats else task.automations(), facts, precision.device)
     for automation in automations:
         axes = automation.apply_minima(axes, plan)
     meter = MemoryMeter(precision.device)

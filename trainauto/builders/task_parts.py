@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -22,6 +23,7 @@ from trainauto.engine.training import LastResort
 from trainauto.engine.validation_set import ValidationSet
 from trainauto.models.base_model import BaseModel
 from trainauto.models.parallel import Parallel
+from trainauto.models.weights import save_weights
 from trainauto.optim.precision import Precision
 from trainauto.optim.schedules import RateSchedule
 from trainauto.options.load import LoadedOptions
@@ -196,6 +198,20 @@ class TaskParts(ABC):
         before a checkpoint knew of it, and so does a run that has gone back to an earlier checkpoint.
         """
         del directory, epoch, progress
+
+    def finished_network(self) -> nn.Module:
+        """Return what was trained, for other programs: averaged weights, where there are some."""
+        return self.network
+
+    def write_network(self, network: nn.Module, folder: Path) -> str:
+        """Write a network into a folder for other programs; return how it is loaded, the folder being ``{}``.
+
+        Args:
+            network: see :meth:`finished_network`, or one made of it.
+            folder: is there, and empty.
+        """
+        save_weights(network, folder / "model.safetensors")
+        return "safetensors.torch.load_file('{}/model.safetensors')"
 
     def finish(self, directory: RunDirectory, progress: Progress) -> Sequence[tuple[str, str]]:
         """Do what is done when a run has ended, with whatever length, but without an error; return lines of its end."""

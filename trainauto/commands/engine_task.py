@@ -7,12 +7,15 @@ from typing import TYPE_CHECKING, Any, Generic
 
 from typing_extensions import TypeVar
 
+from trainauto.commands.common_arguments import refuse_given
 from trainauto.commands.doctor_checks import training
 from trainauto.core.errors import InputError, Problem, TrainautoError
 from trainauto.forecast.task import Task, Trial
 from trainauto.options.load import LoadedOptions
 from trainauto.options.run_options import FileOptions
+from trainauto.options.tasks import kind_of
 from trainauto.reporting.finding import Finding
+from trainauto.storage.run_directory import RunDirectory
 
 # Nothing here may import torch at the top, as in the class that this one is of.
 if TYPE_CHECKING:
@@ -69,6 +72,24 @@ class EngineTask(Task[OfEngine], Generic[OfEngine]):
 
         recipes = plan_recipes_of_blocks(loaded, cards, child)
         return recomputations_json(recipes) if as_json else recomputations_table(recipes)
+
+    def test(self, directory: RunDirectory, loaded: LoadedOptions[OfEngine], parsed: argparse.Namespace) -> int:
+        """Measure what a run has trained on its validation sets; return the exit code."""
+        others = {"-opt": parsed.opt, "--lq": parsed.lq, "--answers": parsed.answers, "FOLDER": parsed.folder}
+        words = kind_of(loaded.options).words
+        refuse_given(others, f"means nothing to runs of {words}", "test RUN measures on the run's validation sets.")
+        from trainauto.commands.trained_model import measure
+
+        return measure(self, directory, loaded, parsed)
+
+    def export(self, directory: RunDirectory, loaded: LoadedOptions[OfEngine], parsed: argparse.Namespace) -> str:
+        """Write what a run has trained into a folder; return what there is to say of it."""
+        others = {"--format": parsed.format, "--size": parsed.size}
+        words = kind_of(loaded.options).words
+        refuse_given(others, f"means nothing to runs of {words}", "export RUN FOLDER writes a folder.")
+        from trainauto.commands.trained_model import write
+
+        return write(self, directory, loaded, parsed)
 
     def findings(self, loaded: LoadedOptions[OfEngine], built: dict[str, Any]) -> Iterator[Finding]:
         """Yield what ``doctor`` finds of a run that is built in a process of its own."""

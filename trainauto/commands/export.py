@@ -30,8 +30,9 @@ def add_to(commands: Commands) -> None:
     """Add the command."""
     parser = commands.add_parser(
         "export",
-        help="write a trained network as safetensors, .pth or ONNX",
-        description="Write a trained network for other programs; its averaged weights where there are some.",
+        help="write what a run has trained for other programs",
+        description="Write a trained network for other programs; its averaged weights where there are some. Networks "
+        "of images become safetensors, .pth or ONNX, models of other tasks a folder.",
     )
     takes_network(parser)
     parser.add_argument(

@@ -68,7 +68,7 @@ class Part:
         """
         then = load_options(self.given, folder=self.folder)
         alone = [f"{key}=null" for key in ("memory:budget", "memory:cpu_budget", *(f"logger:{t}" for t in TRACKERS))]
-        here = [*alone, f"name={then.options.name}{SUFFIX}", *overrides]
+        here = [*alone, *task_of(then).replayed_as(then.options, SUFFIX), *overrides]
         loaded = load_options(self.given, [*here, "training_automations={}"], self.folder)
         _refuse_other_samples(then, loaded)
         return replace(loaded, path=self.options_file)
@@ -179,7 +179,7 @@ def replay(logged: LoggedRun, loaded: Sequence[LoadedOptions[FileOptions]]) -> i
         check, repeated = partial(_check_samples, part.origin), (logged.directory, part.last_step)
         with build_run(options, auto_resume=number > 0, check_samples=check, repeated=repeated) as run:
             done = run.progress.steps
-            for made in rollbacks:
+            for made in rollbacks if not number else ():  # checkpoints of the first part hold them
                 run.loader.reorder_from(made.position, made.order)
             run.loader.replay(batches, done)
             # Without automations nobody knows the batch they were to keep.
@@ -216,6 +216,8 @@ def _ranks_of(directory: RunDirectory, last: int) -> dict[int, int]:
 
 def of_all_ranks(plan: Plan, world_size: int) -> Plan:
     """Return the plan by which one rank trains what so many train together, in forward passes as large as theirs."""
+    if world_size == 1:
+        return plan
     whole = plan.with_batch_size(plan.batch_size * world_size)
     return whole.with_micro_batches(plan.micro_batches * world_size)
 
@@ -282,8 +284,9 @@ def _check_samples(origin: Mapping[str, Any], dataset: "DynamicDataset") -> None
         message = f"dataset '{dataset.name}' has {samples}, the run was trained on {origin['samples']}"
     elif names_sha256(dataset) != origin["names_sha256"]:
         message = f"dataset '{dataset.name}' holds samples of other names than those the run was trained on"
+    elif dataset.checksums() and dataset.identity() != origin.get("identity", dataset.identity()):
+        message = f"dataset '{dataset.name}' holds other samples than those the run was trained on"
     else:
         return
-    raise InputError(
-        Problem(message, advice="Name the same images with --force_yml datasets:train:dataroot_gt=FOLDER.")
-    )
+    advice = "Name the same samples with --force_yml, such as datasets:train:dataroot_gt=FOLDER of images."
+    raise InputError(Problem(message, advice=advice))

@@ -1,4 +1,4 @@
-"""``test``: measure a trained network on sets of images."""
+"""``test``: measure what a run has trained."""
 
 import argparse
 from pathlib import Path
@@ -17,10 +17,11 @@ def add_to(commands: Commands) -> None:
     """Add the command."""
     parser = commands.add_parser(
         "test",
-        help="measure a trained network on sets of images",
-        description="Measure a trained network, bicubic enlargement beside it: a run on its validation sets, or what a "
-        "test file names; with both, the run's network on the file's sets. Figures and pictures go to results/NAME. "
-        "A fine-tuned model answers what its run set aside, or the conversations of FOLDER: loss, exact answers.",
+        help="measure what a run has trained",
+        description="Measure what a run has trained on its validation sets: a language model by its perplexity, a "
+        "model of several tasks by the accuracy of each. Networks of images have bicubic enlargement beside them, and "
+        "may be measured on what a test file names; with both, the run's network on the file's sets. A fine-tuned "
+        "model answers what its run set aside, or the conversations of FOLDER. Figures go to results/NAME.",
     )
     parser.add_argument(
         "run", nargs="?", type=Path, metavar="RUN", help="folder of a run, or experiments/NAME for its newest"

@@ -109,9 +109,9 @@ class KnownDraws:
         self._beyond = beyond
 
     def batch_size(self, first_sample: int, plan: Plan) -> int:
-        """Return what the log says, or the other batcher."""
-        logged = self._known.get(first_sample)
-        return self._beyond.batch_size(first_sample, plan) if logged is None else logged
+        """Return what the log says, or the other batcher, which is asked for each draw: it may pack as it is asked."""
+        packed = self._beyond.batch_size(first_sample, plan)
+        return self._known.get(first_sample, packed)
 
     def part_size(self, first_sample: int, samples: int, plan: Plan) -> int:
         """Return what the other batcher says."""

@@ -174,6 +174,8 @@ class DynamicDataLoader(DocumentedSetters):
             number = bisect_right(draws, start, key=lambda draw: draw.first_sample) - 1
             beyond = [(at, plan) for at, plan in self._tail.changes if at >= len(draws)]
             self._tail, self._given = StreamState.among(draws, number), start - draws[number].first_sample
+            if not self._given:  # the rest of a draw lies as it was packed before
+                self._batcher.batch_size(draws[number].first_sample, draws[number].plan)
             for at, plan in beyond:
                 self._tail = self._tail.with_change(at, plan, self._batcher)
         if draws and not trained:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 OfTask = TypeVar("OfTask", bound=FileOptions, contravariant=True)
 
-RESUME_INSTEAD = "A run of a language model resumes from a checkpoint to the bit: the same command with --auto_resume."
+RESUME_INSTEAD = "Such a run resumes from a checkpoint: the same command with --auto_resume."
 
 
 @dataclass(frozen=True)
@@ -156,13 +156,19 @@ class Task(ABC, Generic[OfTask]):
     def findings(self, loaded: LoadedOptions[OfTask], built: dict[str, Any]) -> Iterator[Finding]:
         """Yield what ``doctor`` finds of a run; into ``built`` goes what :meth:`Trial.built` returns."""
 
+    def replayed_as(self, options: OfTask, suffix: str) -> Sequence[str]:
+        """Return what sets the run of a replay apart from the run that it repeats, as ``--force_yml`` has it."""
+        return [f"name={options.name}{suffix}"]
+
     def sample_options(self, loaded: LoadedOptions[OfTask]) -> Mapping[str, Any]:
         """Return the options that say which samples steps have: a replay must not change them.
 
         Raises:
             InputError: runs of this task cannot be replayed.
         """
-        raise not_of_images(loaded, "replay", RESUME_INSTEAD)
+        words = kind_of(loaded.options).words
+        message = f"replay repeats no runs of {words}: their task does not say which options decide their samples"
+        raise InputError(Problem(message, loaded.places.of_value((KEY,)), RESUME_INSTEAD))
 
     def test(self, directory: RunDirectory, loaded: LoadedOptions[OfTask], parsed: argparse.Namespace) -> int:
         """Measure what a run has trained with the arguments of the command; return the exit code.

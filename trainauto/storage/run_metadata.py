@@ -213,7 +213,8 @@ def as_yaml(tree: Mapping[str, Any]) -> str:
 
 def origin_of(loaded: LoadedOptions[FileOptions], dataset: DynamicDataset) -> dict[str, Any]:
     """Return where a run comes from: folders, versions, and its samples with a digest of their names."""
-    return places_of(loaded) | {"samples": len(dataset), "names_sha256": names_sha256(dataset)}
+    origin = places_of(loaded) | {"samples": len(dataset), "names_sha256": names_sha256(dataset)}
+    return origin | ({"identity": dataset.identity()} if dataset.checksums() else {})
 
 
 def places_of(loaded: LoadedOptions[FileOptions]) -> dict[str, Any]:

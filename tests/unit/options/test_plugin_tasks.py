@@ -48,7 +48,7 @@ def test_a_task_of_a_plugin_is_found(file: Path) -> None:
     loaded = load_options(file, ["classes=4"])
     assert (kind_of(loaded.options).words, loaded.options.model_dump()["classes"]) == ("classes of images", 4)
     assert task_of(loaded).smaller == "a smaller batch"
-    with pytest.raises(InputError, match="replay is for networks of super-resolution, and this file is of classes"):
+    with pytest.raises(InputError, match="replay repeats no runs of classes"):
         task_of(loaded).sample_options(loaded)
 
 

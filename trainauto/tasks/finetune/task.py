@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
 Loaded = LoadedOptions[FinetuneOptions]
 
+OF_THE_MACHINE = ("path", "val")
+"""Options of the conversations that may differ in a replay: where they lie here."""
+
 
 class FineTuning(EngineTask[FinetuneOptions]):
     """Option files of ``task: finetune``, and those with a section ``training``."""
@@ -45,6 +48,21 @@ class FineTuning(EngineTask[FinetuneOptions]):
         from trainauto.builders.finetune import FinetuneParts
 
         return FinetuneParts(loaded, request)
+
+    def replayed_as(self, options: FinetuneOptions, suffix: str) -> Sequence[str]:
+        """Return another name, and another folder of runs: runs lie right in theirs."""
+        folder = options.training.output_dir.rstrip("/\\")
+        return [*super().replayed_as(options, suffix), f"training:output_dir={folder}{suffix}"]
+
+    def sample_options(self, loaded: Loaded) -> Mapping[str, Any]:
+        """Return the options that say which tokens and pictures steps have."""
+        options = loaded.options
+        dataset = options.dataset.model_dump()
+        return {
+            "manual_seed": options.manual_seed,
+            **{f"dataset:{name}": value for name, value in dataset.items() if name not in OF_THE_MACHINE},
+            **{f"model:{name}": getattr(options.model, name) for name in ("max_pixels", "chat_template")},
+        }
 
     def first_plan(self, loaded: Loaded) -> "Plan":
         """Return the conversations of a pass of the option file."""

@@ -18,6 +18,15 @@ if TYPE_CHECKING:
 
 Loaded = LoadedOptions[MultitaskOptions]
 
+OF_THE_BATCHES = (
+    "base_batch_size",
+    "target_batch_size",
+    "use_gradient_accumulation",
+    "task_distribution",
+    "sampling",
+    "task_diversity_weight",
+)
+
 
 class SeveralTasks(EngineTask[MultitaskOptions]):
     """Option files of ``task: multitask``."""
@@ -68,6 +77,16 @@ class SeveralTasks(EngineTask[MultitaskOptions]):
         clips = loaded.options.settings.max_norm is not None
         made = fake_task_model(loaded, precision, known, fake_network)
         return fake_training(*made, precision, clips=clips, like_cuda=like_cuda)
+
+    def sample_options(self, loaded: Loaded) -> Mapping[str, Any]:
+        """Return the options that say which samples steps have."""
+        options = loaded.options
+        return {
+            "manual_seed": options.manual_seed,
+            "datasets:train": options.datasets.train.model_dump(),
+            "tokenizer": options.tokenizer.model_dump(),
+            **{f"train:{name}": getattr(options.train, name) for name in OF_THE_BATCHES},
+        }
 
     def plan(self, loaded: Loaded, request: CardsRequest) -> "CardPlans":
         """Say how many samples fit into a pass on each card."""

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 
 Loaded = LoadedOptions[TextOptions]
 
+OF_THE_MACHINE = ("path", "num_worker_per_gpu", "lookahead", "name")
+"""Options of the training set that may differ in a replay: where its texts lie here, and how they are read."""
+
 
 class LanguageModels(EngineTask[TextOptions]):
     """Option files of ``task: text``."""
@@ -58,6 +61,19 @@ class LanguageModels(EngineTask[TextOptions]):
         from trainauto.forecast.text_plans import first_rows
 
         return first_rows(loaded.options)
+
+    def sample_options(self, loaded: Loaded) -> Mapping[str, Any]:
+        """Return the options that say which tokens steps have."""
+        options, train = loaded.options, loaded.options.datasets.train.model_dump()
+        shares = {f"datasets:{key}:share": one.share for key, one in options.datasets.validation_sets.items()}
+        return {
+            "manual_seed": options.manual_seed,
+            **{f"datasets:train:{name}": value for name, value in train.items() if name not in OF_THE_MACHINE},
+            **shares,
+            "tokenizer": options.tokenizer.model_dump(),
+            "train:packed": options.train.packed,
+            "train:row_length": options.train.row_length,
+        }
 
     def plan(self, loaded: Loaded, request: CardsRequest) -> "CardPlans":
         """Say which batches fit at which length on each card."""

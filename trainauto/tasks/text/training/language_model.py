@@ -1,7 +1,6 @@
 """A language model as the engine trains models."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,6 @@ from trainauto.data.packing import IntArray
 from trainauto.models.base_model import BaseModel
 from trainauto.optim.ema import Ema
 from trainauto.optim.precision import Precision
-from trainauto.tasks.text.training.hub import without_progress_bars
 from trainauto.tasks.text.training.row_layouts import PaddedRows, RowLayout
 from trainauto.tasks.text.training.token_samples import INPUT_IDS, LABEL_LENGTHS, LABELS, LENGTHS
 from trainauto.tasks.text.training.tokenized_samples import NOT_LEARNED, ModelKind
@@ -96,7 +94,7 @@ class LanguageModel(BaseModel):
         Args:
             tensors: of a batch, on the device.
         """
-        network = self.averages[NETWORK].network if NETWORK in self.averages else self._network
+        network = self.finished
         was_training = network.training
         network.eval()
         try:
@@ -105,11 +103,10 @@ class LanguageModel(BaseModel):
         finally:
             network.train(was_training)
 
-    def save_for_transformers(self, folder: Path) -> None:
-        """Write the finished model for ``from_pretrained``: of LoRA the adapter alone."""
-        network: Any = self.averages[NETWORK].network if NETWORK in self.averages else self._network
-        with without_progress_bars():
-            network.save_pretrained(str(folder))
+    @property
+    def finished(self) -> nn.Module:
+        """The network, averaged where an average is kept."""
+        return self.averages[NETWORK].network if NETWORK in self.averages else self._network
 
     def _loss(self, micro_batch: MicroBatch) -> LossTerms:
         with self._precision.autocast():

@@ -177,7 +177,7 @@ def test_lora_trains_its_matrices_alone_and_is_kept(tmp_path: Path) -> None:
     loaded = language_model(dataset, GPT2, lora=settings)
     loaded.load(tmp_path)
     assert loaded.mean_loss(tensors) == model.mean_loss(tensors)
-    model.save_for_transformers(tmp_path / "adapter")
+    model.finished.save_pretrained(str(tmp_path / "adapter"))
     assert (tmp_path / "adapter" / "adapter_model.safetensors").exists()
 
 
@@ -209,7 +209,7 @@ def test_what_was_saved_comes_back_and_transformers_reads_it(tmp_path: Path) -> 
     assert other.mean_loss(tensors) != model.mean_loss(tensors)
     other.load(tmp_path)
     assert other.mean_loss(tensors) == model.mean_loss(tensors)
-    model.save_for_transformers(tmp_path / "finished")
+    model.finished.save_pretrained(str(tmp_path / "finished"))
     theirs = AutoModelForCausalLM.from_pretrained(tmp_path / "finished", local_files_only=True).eval()
     with torch.no_grad():
         loss = theirs(input_ids=tensors["input_ids"][None], labels=tensors["labels"][None]).loss
