@@ -11,6 +11,7 @@ from trainauto.core.objectives import LossTerms, MicroBatch, Objective
 from trainauto.core.plan import BatchShape, Plan
 from trainauto.core.sharding import SampleSharding
 from trainauto.core.workload import Tensors, Workload
+from trainauto.data.batcher import EqualDraws
 from trainauto.data.dynamic_dataset import DatasetScan, DynamicDataset, SampleKey
 from trainauto.data.sampler import ShuffledStream
 from trainauto.models.base_model import BaseModel
@@ -161,7 +162,7 @@ class TokenTexts(DynamicDataset):
         return self.workload.join(samples)
 
 
-class TokenBudget:
+class TokenBudget(EqualDraws):
     """As many of the next texts as keep texts x longest within the plan's tokens, on every rank; one at least.
 
     Args:

@@ -21,6 +21,7 @@ from trainauto.builders.task_parts import PartsRequest
 from trainauto.builders.trackers import check_trackers, tracker_sinks
 from trainauto.control.controller import controllers_of
 from trainauto.control.noise import AMONG_RANKS
+from trainauto.core.records import Progress
 from trainauto.core.worker_process import WorkerProcess
 from trainauto.data import DynamicDataLoader, DynamicDataset
 from trainauto.data.same_samples import Accepted
@@ -256,7 +257,7 @@ def _assembled(
             batch_scaling=_batch_scaling(parts, configured_samples),
             last_resort=parts.task.last_resort(checkpointing_may_help=start.checkpointing_may_help),
             length_key=parts.task.length_key,
-            closing=partial(parts.task.finish, directory),
+            closing=partial(parts.task.finish, directory) if ranks.is_first else _nothing_more,
             limit_bytes=parts.limit_bytes,
             memory_target_bytes=summary.memory_target_bytes,
             ranks=ranks,
@@ -267,6 +268,11 @@ def _assembled(
         # Building has drawn random numbers; training starts from the seed, whatever the parts drew.
         seed_rank(parts.loaded.options.manual_seed, ranks.rank)
         yield run
+
+
+def _nothing_more(_progress: Progress) -> tuple[()]:
+    """Say nothing: the first rank writes what a run leaves behind."""
+    return ()
 
 
 def _configured_samples(parts: RunParts, start: WarmStart) -> int:

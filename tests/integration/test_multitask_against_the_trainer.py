@@ -101,8 +101,8 @@ def by_the_engine(
     figures: Figures = []
     recorded = StepTasks.recorded
 
-    def note(self: StepTasks, record: StepRecord) -> None:
-        recorded(self, record)
+    def note(self: StepTasks, record: StepRecord, ranks: Any) -> None:
+        recorded(self, record, ranks)
         figures.append((record.losses, record.task_losses, record.grad_norms, dict(self.weights)))
 
     monkeypatch.setattr(StepTasks, "recorded", note)

@@ -41,7 +41,8 @@ def check_same_everywhere(
         {
             "options": hashlib.sha256(options.encode()).hexdigest(),
             **{
-                f"images ({dataset.name})": f"{names_sha256(dataset)} {scans[dataset.name].smallest_size}"
+                f"samples ({dataset.name})": f"{names_sha256(dataset)} {scans[dataset.name].smallest_size} "
+                + (dataset.identity() if dataset.checksums() else "")
                 for dataset in datasets
             },
         }

@@ -19,8 +19,7 @@ from trainauto.core.plan import BATCH_SIZE, Axis, Plan
 from trainauto.core.program import program_words
 from trainauto.core.records import Progress
 from trainauto.core.run_events import LengthUnit
-from trainauto.core.sharding import SampleSharding
-from trainauto.data.batcher import Batcher, EpochBatches
+from trainauto.data.batcher import Batcher, DividedEpochs
 from trainauto.engine.training import LastResort
 from trainauto.engine.validation_set import ValidationSet
 from trainauto.models.base_model import BaseModel
@@ -41,7 +40,6 @@ from trainauto.tasks.finetune.models import ModelSettings, adapted, checkpoint_a
 from trainauto.tasks.finetune.processors import keep_other_parts
 from trainauto.tasks.finetune.smaller_pictures import SmallerPictures
 from trainauto.tasks.text.training.hub import without_library_noise
-from trainauto.tasks.text.training.text_dataset import refuse_ranks
 
 Loaded = LoadedOptions[FinetuneOptions]
 
@@ -67,7 +65,7 @@ class FinetuneParts(TaskParts):
         self.loaded = loaded
         self._model_folder, self._written_after = Path(), -1  # none of this process yet
         options, training = loaded.options, loaded.options.training
-        refuse_ranks(SampleSharding.equal(request.world_size), "models that are fine-tuned")
+        self._ranks = request.world_size
         if request.earlier is not None:
             check_earlier(loaded, request.earlier)
         self._precision = request.precision
@@ -106,7 +104,7 @@ class FinetuneParts(TaskParts):
 
     def automations(self) -> Loaded:
         """Return the option file with the controller of its steps, a stop file and the end at a low loss."""
-        return with_own_automations(self.loaded, self._precision.device.type)
+        return with_own_automations(self.loaded, self._precision.device.type, self._ranks)
 
     def build_model(self, precision: Precision, *, pretrained: bool, parallel: Parallel | None = None) -> BaseModel:
         """Return the model with its optimizer."""
@@ -121,11 +119,12 @@ class FinetuneParts(TaskParts):
         for optimizer in model.optimizers.values():
             RateSchedule.remember_rates(optimizer)
         training = self.loaded.options.training
-        return schedule_of(training, len(self.train_set), *self.length, step_conversations(training))
+        step = step_conversations(training) * self._ranks
+        return schedule_of(training, len(self.train_set), *self.length, step)
 
     def draws(self) -> tuple[None, Batcher]:
         """Return how many conversations a draw holds: none goes beyond the end of an epoch."""
-        return None, EpochBatches(len(self.train_set))
+        return None, DividedEpochs(len(self.train_set), self._ranks)
 
     def build_validators(
         self, directory: RunDirectory, device: torch.device, *, in_step: bool = False

@@ -36,7 +36,7 @@ def settings_of_controller(loaded: Loaded) -> Mapping[str, Any] | None:
     )
 
 
-def with_own_automations(loaded: Loaded, device_type: str) -> Loaded:
+def with_own_automations(loaded: Loaded, device_type: str, ranks: int = 1) -> Loaded:
     """Return the file with the automations that every run of fine-tuning has: a controller, a stop file, a low loss.
 
     There is a controller as :func:`~trainauto.builders.own_controller.switches_with_controller` says.
@@ -44,6 +44,7 @@ def with_own_automations(loaded: Loaded, device_type: str) -> Loaded:
     Args:
         loaded: the option file.
         device_type: of the device that the run trains on.
+        ranks: how many train together: the file's conversations of a step are those of one.
 
     Raises:
         InputError: what ends the run at a low loss is given twice, or the controller is given bounds.
@@ -51,7 +52,7 @@ def with_own_automations(loaded: Loaded, device_type: str) -> Loaded:
     options = loaded.options
     section, training = options.training_automations, options.training
     step, largest = step_conversations(training), largest_step(options)
-    own: dict[str, Any] = {"target_batch_size": step, "min_batch_size": 1, "max_batch_size": largest}
+    own: dict[str, Any] = {"target_batch_size": step * ranks, "min_batch_size": 1, "max_batch_size": largest}
     own |= {"target_may_grow": True} if largest > step else {}
     switches = switches_with_controller(loaded, device_type, settings_of_controller(loaded), own)
     if section.written(STOP_FILE)[1] is None:

@@ -15,7 +15,6 @@ from trainauto.builders.texts import Loaded, build_texts, kept_model, vocabulary
 from trainauto.core.plan import TOKENS, Axis, Plan
 from trainauto.core.records import Progress
 from trainauto.core.run_events import DETAIL, LengthUnit
-from trainauto.core.sharding import SampleSharding
 from trainauto.core.words import counted
 from trainauto.data import DynamicDataset
 from trainauto.data.batcher import Batcher
@@ -29,7 +28,7 @@ from trainauto.storage.run_directory import RunDirectory
 from trainauto.tasks.text.training.hub import without_progress_bars
 from trainauto.tasks.text.training.language_model import LanguageModel
 from trainauto.tasks.text.training.row_checks import check_rows
-from trainauto.tasks.text.training.text_dataset import draws_of, refuse_ranks, token_axis
+from trainauto.tasks.text.training.text_dataset import draws_of, token_axis
 from trainauto.tasks.text.training.text_validation import (
     LOSS,
     PERPLEXITY,
@@ -48,13 +47,13 @@ class LanguageModelParts(TaskParts):
     Args:
         loaded: the option file.
         precision: number format, and the device.
-        world_size: how many train it together: one.
+        world_size: how many train it together.
         pretrained: load the weights it starts from.
         check_samples: raises where the training set is not what it is to be.
         earlier: the run that is resumed, where there is one.
 
     Raises:
-        InputError: model, tokenizer or texts cannot be used, or several processes are to train it.
+        InputError: model, tokenizer or texts cannot be used.
     """
 
     def __init__(
@@ -67,8 +66,8 @@ class LanguageModelParts(TaskParts):
         check_samples: Callable[[DynamicDataset], None],
         earlier: RunDirectory | None = None,
     ) -> None:
-        refuse_ranks(SampleSharding.equal(world_size))
         self.loaded = self._loaded = loaded
+        self._ranks = world_size
         options = loaded.options
         self._texts = build_texts(loaded, earlier)
         self._train_set = self.train_set = self._texts.train_set
@@ -113,7 +112,7 @@ class LanguageModelParts(TaskParts):
 
     def draws(self) -> tuple[ShuffledStream, Batcher]:
         """Return the order of the texts, and how many of them a budget of tokens holds."""
-        return draws_of(self._train_set, self.options.manual_seed)
+        return draws_of(self._train_set, self.options.manual_seed, self._ranks)
 
     def build_validators(
         self, directory: RunDirectory, device: torch.device, *, in_step: bool = False

@@ -30,9 +30,8 @@ from trainauto.core.files import write_json_atomically
 from trainauto.core.plan import BATCH_SIZE, TOKENS, Axis, Plan
 from trainauto.core.records import Progress
 from trainauto.core.run_events import LengthUnit
-from trainauto.core.sharding import SampleSharding
 from trainauto.core.words import counted
-from trainauto.data.batcher import Batcher, EpochBatches
+from trainauto.data.batcher import Batcher, DividedEpochs
 from trainauto.data.packed_stream import PackedDraws
 from trainauto.data.sampler import ShuffledStream
 from trainauto.engine.validation_set import ValidationSet
@@ -51,7 +50,6 @@ from trainauto.tasks.multitask.monitoring.metrics_sink import MetricsSink
 from trainauto.tasks.multitask.monitoring.monitor import DynamicBatchingMonitor
 from trainauto.tasks.multitask.task_model import LOSS
 from trainauto.tasks.multitask.task_sets import ACCURACY, TaskSampleSet, TaskValidation, accuracies, accuracy_text
-from trainauto.tasks.text.training.text_dataset import refuse_ranks
 from trainauto.tasks.text.training.tokenizers import save_tokenizer
 
 Loaded = LoadedOptions[MultitaskOptions]
@@ -69,7 +67,7 @@ class MultitaskParts(TaskParts):
         request: how its parts are to be built.
 
     Raises:
-        InputError: model, tokenizer or samples cannot be used, or several processes are to train it.
+        InputError: model, tokenizer or samples cannot be used.
     """
 
     validates_every = 0
@@ -80,7 +78,8 @@ class MultitaskParts(TaskParts):
 
     def __init__(self, loaded: Loaded, request: PartsRequest) -> None:
         self.loaded, options = loaded, loaded.options
-        refuse_ranks(SampleSharding.equal(request.world_size), "models of several tasks")
+        self._ranks = request.world_size
+        _check_shares(loaded, self._ranks)
         if request.earlier is not None:
             _check_earlier(loaded, request.earlier)
         build_shape(loaded, 1)  # what is wrong with it is said before samples are read
@@ -89,15 +88,16 @@ class MultitaskParts(TaskParts):
         self.network = build_network(loaded, data).to(request.precision.device)
         self._shared = shared_names(options, data, self.network)
         self._drawn = draws_of(loaded, data, self.network)
+        self._drawn.stream.ranks = self._ranks
         self._train_set = self.train_set = TaskSampleSet(
             TRAIN, data.sets[TRAIN], data.table, data.collate, data.largest, self._drawn
         )
         if not options.train.use_gradient_accumulation:
             self.train_set.bounding_option = "target_batch_size"
         request.check_samples(self.train_set)
-        most = largest_step(options)
+        self._share, self._most = step_samples(options, self._ranks), largest_step(options, self._ranks)
         self._validations = [
-            TaskValidation(_val_set(data, key), most, data.samples.tasks) for key in data.sets if key != TRAIN
+            TaskValidation(_val_set(data, key), self._most, data.samples.tasks) for key in data.sets if key != TRAIN
         ]
         self.datasets = [self.train_set, *(validation.dataset for validation in self._validations)]
         self.scans = {dataset.name: dataset.scan() for dataset in self.datasets}
@@ -107,19 +107,18 @@ class MultitaskParts(TaskParts):
 
     def axes(self) -> tuple[Axis, ...]:
         """Return what grows: the samples of a pass, up to those of a step; where batches are packed, what they cost."""
-        most, packed = largest_step(self.loaded.options), self._drawn.costs
+        most, packed = self._most, self._drawn.costs
         if packed is None:
             return (Axis(BATCH_SIZE, "samples", 1, most),)
         largest = int(packed.max())
         return (Axis(TOKENS, "tokens", largest, most * largest, largest),)
 
     def first_plan(self) -> Plan:
-        """Return the samples of a step, in the passes of the option file."""
+        """Return a rank's samples of a step, in the passes of the option file."""
         train, packed = self.loaded.options.train, self._drawn.costs
         if packed is not None:
             return Plan.of(**{TOKENS: train.base_batch_size * int(packed.max())})
-        samples = step_samples(self.loaded.options)
-        return Plan.of(batch_size=samples, micro_batches=math.ceil(samples / train.base_batch_size))
+        return Plan.of(batch_size=self._share, micro_batches=math.ceil(self._share / train.base_batch_size))
 
     def automations(self) -> Loaded:
         """Return the option file with the controller of its batches, which leaves the margin free."""
@@ -128,7 +127,7 @@ class MultitaskParts(TaskParts):
         own: dict[str, Any] = {f"min_{axis.name}": axis.minimum, f"max_{axis.name}": axis.maximum}
         own |= {"target_vram_usage": target, "safety_margin": min(0.05, target / 2)}
         if options.train.use_gradient_accumulation:
-            own["target_batch_size"] = step_samples(options)
+            own["target_batch_size"] = self._share * self._ranks
         switches = switches_with_controller(self.loaded, self._precision.device.type, settings, own)
         return replace(self.loaded, options=options.model_copy(update={SECTION: Automations(**switches)}))
 
@@ -143,7 +142,7 @@ class MultitaskParts(TaskParts):
         for optimizer in model.optimizers.values():
             RateSchedule.remember_rates(optimizer)
         train, (total, unit) = self.loaded.options.train, self.length
-        step = self.train_set.mean_samples(self.first_plan()) if unit == "samples" else 1.0
+        step = self._ranks * self.train_set.mean_samples(self.first_plan()) if unit == "samples" else 1.0
         warmup = train.warmup_steps * step or train.warmup_ratio * total
         return RateSchedule(build_shape(self.loaded, total), total, unit, warmup, decays_after_warmup=True, step=step)
 
@@ -152,7 +151,7 @@ class MultitaskParts(TaskParts):
         packed = self._drawn.packed
         if packed is not None:
             return packed, PackedDraws(packed)
-        return self._drawn.stream, EpochBatches(len(self.train_set))
+        return self._drawn.stream, DividedEpochs(len(self.train_set), self._ranks)
 
     def build_validators(
         self, directory: RunDirectory, device: torch.device, *, in_step: bool = False
@@ -222,6 +221,20 @@ class MultitaskParts(TaskParts):
         if found:
             write_json_atomically(directory.path / ACCURACY_FILE, found)
         return lines
+
+
+def _check_shares(loaded: Loaded, ranks: int) -> None:
+    """Refuse steps that ranks cannot share equally.
+
+    Raises:
+        InputError: says how many samples they could.
+    """
+    train = loaded.options.train
+    if train.use_gradient_accumulation and train.target_batch_size % ranks:
+        with locate_errors(loaded, ("train", "target_batch_size")):
+            message = f"steps of {train.target_batch_size} samples cannot be shared equally by {ranks} ranks"
+            advice = f"Write {max(1, round(train.target_batch_size / ranks)) * ranks}."
+            raise InputError(Problem(message, advice=advice))
 
 
 def settings_of_controller(loaded: Loaded) -> Mapping[str, Any] | None:

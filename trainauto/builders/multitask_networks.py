@@ -40,16 +40,17 @@ SAMPLE, PACKED = "sample", "packed"
 """Of what is known beside an option file: the largest sample; where batches are packed, by what they are measured."""
 
 
-def step_samples(options: MultitaskOptions) -> int:
-    """Return the samples of a step, those of the first one where steps may grow."""
+def step_samples(options: MultitaskOptions, ranks: int = 1) -> int:
+    """Return a rank's samples of a step, those of the first one where steps may grow."""
     train = options.train
-    return train.target_batch_size if train.use_gradient_accumulation else train.base_batch_size
+    return train.target_batch_size // ranks if train.use_gradient_accumulation else train.base_batch_size
 
 
-def largest_step(options: MultitaskOptions) -> int:
-    """Return the most samples of a step."""
+def largest_step(options: MultitaskOptions, ranks: int = 1) -> int:
+    """Return the most samples of a step that a rank has."""
     train = options.train
-    return max(train.base_batch_size, train.target_batch_size)
+    most = train.target_batch_size // ranks
+    return most if train.use_gradient_accumulation else max(train.base_batch_size, most)
 
 
 def build_network(loaded: Loaded, data: TaskData) -> nn.Module:
@@ -123,6 +124,11 @@ def build_task_model(
 def draws_of(loaded: Loaded, data: TaskData, network: nn.Module) -> OwnStream:
     """Return the order of the samples: packed where batches may grow, in mixed batches of a fixed number else.
 
+    Args:
+        loaded: the option file.
+        data: its samples.
+        network: says what an image weighs beside a token.
+
     Raises:
         InputError: the mixing cannot be used.
     """
@@ -135,7 +141,7 @@ def draws_of(loaded: Loaded, data: TaskData, network: nn.Module) -> OwnStream:
             TaskMixing(shares, train.sampling, train.task_diversity_weight),
             _cost(data, network) if grows and data.table.images.any() else None,
             options.manual_seed,
-            step_samples=None if grows else step_samples(options),
+            step_samples=None if grows else step_samples(options),  # of any ranks: another number keeps the order
             most_samples=largest_step(options) if grows else None,
             packs=grows,
         )

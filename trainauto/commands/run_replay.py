@@ -192,6 +192,7 @@ def replay(logged: LoggedRun, loaded: Sequence[LoadedOptions[FileOptions]]) -> i
                 decisions,
                 part.last_step,
                 is_exact=run.model.device.type == "cpu" and not on_ranks,
+                ranks=on_ranks,
             )
             train(run)
             code = run.exit_code
@@ -256,10 +257,12 @@ def _batches(directory: RunDirectory, last: int) -> "list[LoggedBatch]":
     from trainauto.data.sampler import LoggedBatch
 
     plans: dict[Plan, Plan] = {}  # a long run has many steps and few plans
-    return [
-        batch._replace(drawn=plans.setdefault(batch.drawn, batch.drawn), plan=plans.setdefault(batch.plan, batch.plan))
-        for batch in map(LoggedBatch.of, _until(_steps(directory), last))
-    ]
+    batches = []
+    for step in _until(logged_steps(directory), last):
+        batch, ranks = LoggedBatch.of(on_one_rank(step)), step.ranks.count if step.ranks is not None else 1
+        drawn, plan = (plans.setdefault(one, one) for one in (batch.drawn, batch.plan))
+        batches.append(batch._replace(drawn=drawn, plan=plan, ranks=ranks))
+    return batches
 
 
 def _refuse_other_samples(then: LoadedOptions[FileOptions], now: LoadedOptions[FileOptions]) -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 from torch import Tensor, nn
 from torch.amp.grad_scaler import GradScaler
@@ -36,6 +36,22 @@ class ChangesOncePerPass(Protocol):
         """Change in every forward pass again."""
 
 
+class Gathering(Protocol):
+    """What of the processes that train together notes need.
+
+    Attributes:
+        world_size: how many there are.
+    """
+
+    world_size: int
+
+    def gather(self, payload: bytes) -> list[bytes]:
+        """Return what each rank gave, on the first; nothing on the others."""
+
+    def broadcast_object(self, make: Callable[[], Any]) -> Any:
+        """Return what the first rank makes, as JSON gives it back."""
+
+
 class PassNotes(Protocol):
     """What the loss of a pass notes beside what it minimises, over the parts that the pass runs in.
 
@@ -48,8 +64,13 @@ class PassNotes(Protocol):
     def task_losses(self) -> Mapping[str, tuple[float, int]]:
         """Return, by task, the mean loss of its samples in the pass that has run, and how many these are; here."""
 
-    def recorded(self, record: StepRecord) -> None:
-        """Take in the step as all ranks have trained it; what is learned from it is learned here."""
+    def recorded(self, record: StepRecord, ranks: "Gathering") -> None:
+        """Take in the step as all ranks have trained it; what is learned from it is learned here, the same on each.
+
+        Args:
+            record: of the step.
+            ranks: who trained it: all of them are here.
+        """
 
 
 @dataclass(frozen=True)

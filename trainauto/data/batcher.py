@@ -1,6 +1,6 @@
 """How many samples a draw holds: a pure function of the plan and of where in the stream it begins."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from math import ceil
 from typing import Protocol
 
@@ -24,6 +24,9 @@ class Batcher(Protocol):
             plan: plan it is drawn under.
         """
 
+    def lacking(self, first_sample: int, plan: Plan) -> int:
+        """Return how many ranks have a sample less than the first in the draw that begins there; the last ones have."""
+
     def part_size(self, first_sample: int, samples: int, plan: Plan) -> int:
         """Return how many samples of a draw on its way fit a smaller plan, on the rank that has most of them.
 
@@ -36,7 +39,16 @@ class Batcher(Protocol):
         """
 
 
-class FixedCount:
+class EqualDraws:
+    """Draws in which every rank has as many samples as the sharding says."""
+
+    def lacking(self, first_sample: int, plan: Plan) -> int:
+        """Return 0."""
+        del first_sample, plan
+        return 0
+
+
+class FixedCount(EqualDraws):
     """As many samples as the plan says, wherever the draw begins."""
 
     def batch_size(self, first_sample: int, plan: Plan) -> int:
@@ -50,7 +62,7 @@ class FixedCount:
         return plan.batch_size
 
 
-class EpochBatches:
+class EpochBatches(EqualDraws):
     """As many samples as the plan says, none beyond the end of an epoch.
 
     The last two draws of an epoch are about equally large, so that no tiny one remains, which batch statistics suffer
@@ -96,22 +108,43 @@ class SharedEpochs(EpochBatches):
         return left if left <= plan.batch_size else min(plan.batch_size, ceil(left / 2))
 
 
+class DividedEpochs(SharedEpochs):
+    """The same, none beyond the end of an epoch: some ranks have a sample less in its last draw, or none."""
+
+    def lacking(self, first_sample: int, plan: Plan) -> int:
+        """Return how many ranks have a sample less where the draw ends an epoch."""
+        left = self._samples - first_sample % self._samples
+        return max(0, self.batch_size(first_sample, plan) * self._ranks - left)
+
+
 class KnownDraws:
     """Draws of a log hold what they held; those beyond it hold what another batcher says.
+
+    A log is repeated by one rank, which has all samples of a draw.
 
     Args:
         known: samples of each draw, by the position of its first sample.
         beyond: asked about all others.
+        share: called with the position of a draw before ``beyond`` is asked: others may have shared it when it was
+            logged.
     """
 
-    def __init__(self, known: Mapping[int, int], beyond: Batcher) -> None:
+    def __init__(
+        self, known: Mapping[int, int], beyond: Batcher, share: Callable[[int], None] = lambda _first: None
+    ) -> None:
         self._known = known
         self._beyond = beyond
+        self._share = share
 
     def batch_size(self, first_sample: int, plan: Plan) -> int:
         """Return what the log says, or the other batcher, which is asked for each draw: it may pack as it is asked."""
+        self._share(first_sample)
         packed = self._beyond.batch_size(first_sample, plan)
         return self._known.get(first_sample, packed)
+
+    def lacking(self, first_sample: int, plan: Plan) -> int:
+        """Return 0, or beyond the log what the other batcher says."""
+        return 0 if first_sample in self._known else self._beyond.lacking(first_sample, plan)
 
     def part_size(self, first_sample: int, samples: int, plan: Plan) -> int:
         """Return what the other batcher says."""

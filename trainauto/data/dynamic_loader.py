@@ -168,7 +168,12 @@ class DynamicDataLoader(DocumentedSetters):
             ValueError: they do not follow each other as a loader gives them.
         """
         draws = planned_batches_of(batches)
-        self._batcher = KnownDraws({draw.first_sample: draw.batch_size for draw in draws}, self._batcher)
+        ranks = {batch.first_sample: batch.ranks for batch in batches if batch.ranks > 1}
+
+        def share(first_sample: int) -> None:
+            self._stream.ranks = ranks.get(first_sample, 1)
+
+        self._batcher = KnownDraws({draw.first_sample: draw.batch_size for draw in draws}, self._batcher, share)
         if trained < len(batches):
             start = batches[trained].first_sample
             number = bisect_right(draws, start, key=lambda draw: draw.first_sample) - 1
@@ -219,7 +224,7 @@ class DynamicDataLoader(DocumentedSetters):
         """
         self._advance_if_consumed()
         draw = self._tail.next_draw
-        position = draw.first_sample + (self.sharding.total(draw.batch_size) if self._given else 0)
+        position = draw.first_sample + (draw.total(self.sharding) if self._given else 0)
         self.reorder_from(position, number)
         return position
 
@@ -236,10 +241,9 @@ class DynamicDataLoader(DocumentedSetters):
     def _piece(self, batch: Batch) -> Batch:
         """Return what comes next of the current draw: as the plan says, or as the log that is replayed."""
         draw = self._tail.next_draw
-        places = self.sharding.positions(draw.batch_size, self._rank)
-        rest = without_first(batch, bisect_left(places, self._given))
+        rest = without_first(batch, bisect_left(draw.places(self.sharding, self._rank), self._given))
         if self._logged is None:
-            counts = self.sharding.next_piece(draw.batch_size, self._most_of(draw), self._given)
+            counts = self._next_counts(draw)
             piece = first_piece(rest, counts[self._rank], self.plan)
             others = sum(counts) - counts[self._rank]
         else:
@@ -247,6 +251,15 @@ class DynamicDataLoader(DocumentedSetters):
             self._next_logged += 1
         share = self.sharding.weights[self._rank]
         return replace(piece, first_sample=batch.first_sample + self._given, others=others, share=share)
+
+    def _next_counts(self, draw: PlannedBatch) -> Sequence[int]:
+        """Return how many samples each rank trains next of a draw."""
+        counts = self.sharding.next_piece(draw.batch_size, self._most_of(draw), self._given)
+        if not draw.lacking:
+            return counts
+        places = (draw.places(self.sharding, rank) for rank in range(self.sharding.world_size))
+        left = (len(of_rank) - bisect_left(of_rank, self._given) for of_rank in places)
+        return [min(count, some) for count, some in zip(counts, left, strict=True)]
 
     def _most_of(self, draw: PlannedBatch) -> int:
         """Return the samples of the largest rank that fit the plan of now, of those of a draw that come next."""
@@ -278,7 +291,7 @@ class DynamicDataLoader(DocumentedSetters):
             self._stream.forget_before(self._tail.next_draw.first_sample)
 
     def _is_consumed(self) -> bool:
-        return self._given == self.sharding.total(self._tail.next_draw.batch_size)
+        return self._given == self._tail.next_draw.total(self.sharding)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the position behind the last batch that was handed out."""
@@ -340,8 +353,10 @@ class DynamicDataLoader(DocumentedSetters):
         positions = positions_of(draw, self.sharding, self._rank)
         names = tuple(map(self.dataset.sample_name, self._stream.indices(positions)))
         workload = self.dataset.workload
+        if not positions:  # others have all samples of a small draw
+            tensors = workload.part(tensors, 0, 0)
         shape, units = workload.shape(tensors), workload.units(tensors)
-        draw_samples = 0 if draw.is_as_counted else self.sharding.total(draw.batch_size)
+        draw_samples = 0 if draw.is_as_counted else draw.total(self.sharding)
         return Batch(
             tensors,
             workload,

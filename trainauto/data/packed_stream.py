@@ -3,6 +3,7 @@
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import ceil
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,16 @@ from numpy.typing import NDArray
 
 from trainauto.core.hashing import splitmix64
 from trainauto.core.plan import Plan
-from trainauto.data.packing import BatchCost, BatchOrder, Bucketed, FewestBatches, Packing, SampleSizes, pack_by
+from trainauto.data.packing import (
+    BatchCost,
+    BatchOrder,
+    Bucketed,
+    FewestBatches,
+    Packing,
+    RankCost,
+    SampleSizes,
+    pack_by,
+)
 from trainauto.data.sampler import REORDERS, ShuffledStream
 
 
@@ -21,19 +31,19 @@ class PackedEpoch:
     Attributes:
         order: of the samples.
         ends: where in it each batch ends.
-        bounds: from which place on which bound held, ascending.
+        bounds: from which place on which bound held, and for how many ranks, ascending.
         before: what it was without the last bound; ``None`` where nobody can ask for that any more.
     """
 
     order: NDArray[np.int64]
     ends: NDArray[np.int64]
-    bounds: list[tuple[int, int]]
+    bounds: list[tuple[int, int, int]]
     before: "PackedEpoch | None" = None
 
-    def bound_at(self, place: int) -> int | None:
-        """Return the bound in force at a place; ``None`` where nothing has been packed."""
+    def bound_at(self, place: int) -> tuple[int, int] | None:
+        """Return the bound in force at a place, and for how many ranks; ``None`` where nothing has been packed."""
         later = bisect_right(self.bounds, place, key=lambda entry: entry[0])
-        return self.bounds[later - 1][1] if later else None
+        return self.bounds[later - 1][1:] if later else None
 
     def as_before(self, place: int) -> "PackedEpoch":
         """Return it without what was packed from a place on, or from a later one."""
@@ -54,6 +64,11 @@ class PackedStream(ShuffledStream):
     follows from the draws alone, so that it is the same with any number of workers, and again after a resume: a bound
     that another one replaces before anything was drawn under it leaves no trace. Epochs are kept until
     :meth:`forget_before`, since workers may be several ahead.
+
+    Of several ranks, each gets every so-manieth sample of a batch: bounds hold for what a rank has.
+
+    Attributes:
+        ranks: who share the batches that are packed from now on.
 
     Args:
         sizes: of all samples.
@@ -93,15 +108,15 @@ class PackedStream(ShuffledStream):
         self._epochs[epoch] = PackedEpoch(
             np.concatenate([known.order[:place], rest[packed.order]]),
             np.concatenate([known.ends[known.ends <= place], place + packed.ends]),
-            [*(entry for entry in known.bounds if entry[0] < place), (place, bound)],
+            [*(entry for entry in known.bounds if entry[0] < place), (place, bound, self.ranks)],
             known,
         )
 
     def _is_packed_so(self, known: PackedEpoch, position: int, bound: int) -> bool:
         """Say whether what comes from a position on lies within a bound already, in the order that holds there."""
         place = position % self.samples
-        is_other_order = self.is_reordered_at(position) and all(start != place for start, _ in known.bounds)
-        return known.bound_at(place) == bound and not is_other_order
+        is_other_order = self.is_reordered_at(position) and all(start != place for start, *_ in known.bounds)
+        return known.bound_at(place) == (bound, self.ranks) and not is_other_order
 
     def reorder_from(self, position: int, number: int) -> None:
         """Give what comes from a position on in another order; it is packed when it is asked for."""
@@ -125,7 +140,7 @@ class PackedStream(ShuffledStream):
         Raises:
             SampleTooLargeError: a sample exceeds the bound alone.
         """
-        rule, sizes = FewestBatches(self.cost, bound), self.sizes.take(rest)
+        rule, sizes = FewestBatches(self.cost_of_a_rank, bound), self.sizes.take(rest)
         return self._batch_order.epoch(pack_by(rule, sizes), sizes, rule, seed, epoch)
 
     def _seed_from(self, position: int) -> int:
@@ -133,11 +148,16 @@ class PackedStream(ShuffledStream):
         seed, place = self.seed_of(position), position % self.samples
         return splitmix64(seed ^ splitmix64(place)) if place else seed
 
+    @property
+    def cost_of_a_rank(self) -> BatchCost:
+        """What a batch costs the rank that has most of it."""
+        return self.cost if self.ranks == 1 else RankCost(self.cost, self.ranks)
+
     def costs_of_first(self, indices: Sequence[int]) -> NDArray[np.int64]:
         """Return what the first one, two, three... of these samples cost together, shape (samples,); it never falls."""
         longest = np.maximum.accumulate(self.sizes.tokens[indices])
         counts = np.arange(1, len(indices) + 1)
-        return self.cost.cost(counts, longest, np.zeros_like(counts))
+        return self.cost_of_a_rank.cost(counts, longest, np.zeros_like(counts))
 
     def forget_before(self, position: int) -> None:
         """Let go of epochs that lie behind a position, and of what was replaced there."""
@@ -161,28 +181,40 @@ class PackedStream(ShuffledStream):
         """Take back :meth:`state_dict`."""
         super().load_state_dict(state)
         self._epochs.clear()
+        here = self.ranks
         for epoch, bounds in state.items():
-            for place, bound in bounds if epoch != REORDERS else ():
+            for place, bound, *ranks in bounds if epoch != REORDERS else ():
+                self.ranks = ranks[0] if ranks else 1  # of the run that packed it
                 self.pack_from(int(epoch) * self.samples + place, bound)
+        self.ranks = here
 
 
 class PackedDraws:
-    """Draws hold the batches of a packed stream, under the plan's size as bound. For one process.
+    """Draws hold the batches of a packed stream, under the plan's size as bound of each rank's part.
 
     Args:
-        stream: of the samples.
+        stream: of the samples; it knows how many ranks share them.
     """
 
     def __init__(self, stream: PackedStream) -> None:
         self._stream = stream
 
     def batch_size(self, first_sample: int, plan: Plan) -> int:
-        """Return the samples of the batch that begins there, packed anew where the plan is another one."""
+        """Return a rank's share of the batch that begins there, packed anew where the plan is another one."""
         self._stream.pack_from(first_sample, plan.size)
-        return self._stream.left_of_batch(first_sample)
+        return ceil(self._stream.left_of_batch(first_sample) / self._stream.ranks)
+
+    def lacking(self, first_sample: int, plan: Plan) -> int:
+        """Return how many ranks have a sample less of that batch."""
+        share = self.batch_size(first_sample, plan)
+        return share * self._stream.ranks - self._stream.left_of_batch(first_sample)
 
     def part_size(self, first_sample: int, samples: int, plan: Plan) -> int:
         """Return how many of the next samples fit the plan together; one is taken to."""
-        indices = [self._stream.index_at(first_sample + place) for place in range(samples)]
+        ranks, most = self._stream.ranks, samples
+        if ranks > 1:
+            most = min(samples * ranks, self._stream.left_of_batch(first_sample))
+        indices = [self._stream.index_at(first_sample + place) for place in range(most)]
         costs = self._stream.costs_of_first(indices)
-        return max(1, int(np.searchsorted(costs, plan.size, "right")))  # they never fall with more samples
+        fitting = int(np.searchsorted(costs, plan.size, "right"))  # they never fall with more samples
+        return samples if fitting == most else max(1, fitting // ranks)

@@ -34,17 +34,34 @@ class PlannedBatch:
         first_sample: position of its first sample in the stream; position ``p`` lies in epoch ``p // samples``.
         plan: plan it is drawn under.
         batch_size: its samples on the rank that has most of them, as a :class:`~trainauto.data.batcher.Batcher` says.
+        lacking: how many of equal ranks have a sample less, the last ones.
     """
 
     number: int
     first_sample: int
     plan: Plan
     batch_size: int
+    lacking: int = 0
+
+    @classmethod
+    def of(cls, number: int, first_sample: int, plan: Plan, batcher: Batcher) -> "PlannedBatch":
+        """Return a draw that holds what a batcher says."""
+        batch_size = batcher.batch_size(first_sample, plan)
+        return cls(number, first_sample, plan, batch_size, batcher.lacking(first_sample, plan))
+
+    def total(self, sharding: SampleSharding) -> int:
+        """Return its samples on all ranks."""
+        return sharding.total(self.batch_size) - self.lacking
+
+    def places(self, sharding: SampleSharding, rank: int) -> tuple[int, ...]:
+        """Return where in it the samples of a rank stand, from 0."""
+        places = sharding.positions(self.batch_size, rank)
+        return tuple(place for place in places if place < self.total(sharding)) if self.lacking else places
 
     @property
     def is_as_counted(self) -> bool:
         """Whether its plan alone says how many samples it holds."""
-        return BATCH_SIZE in self.plan and self.plan.batch_size == self.batch_size
+        return BATCH_SIZE in self.plan and self.plan.batch_size == self.batch_size and not self.lacking
 
 
 class LoggedBatch(NamedTuple):
@@ -57,6 +74,7 @@ class LoggedBatch(NamedTuple):
         drawn: plan its samples were drawn under.
         plan: plan it was trained under.
         draw_samples: samples of the whole draw it is of, on all ranks; 0 where that is the ``batch_size`` of ``drawn``.
+        ranks: how many trained it together.
     """
 
     first_sample: int
@@ -65,6 +83,7 @@ class LoggedBatch(NamedTuple):
     drawn: Plan
     plan: Plan
     draw_samples: int = 0
+    ranks: int = 1
 
     @classmethod
     def of(cls, step: StepRecord) -> "LoggedBatch":
@@ -101,7 +120,7 @@ class StreamState:
     @classmethod
     def start(cls, plan: Plan, batcher: Batcher = FIXED_COUNT) -> "StreamState":
         """Return the beginning of a run."""
-        return cls(PlannedBatch(0, 0, plan, batcher.batch_size(0, plan)))
+        return cls(PlannedBatch.of(0, 0, plan, batcher))
 
     @classmethod
     def among(cls, draws: Sequence[PlannedBatch], number: int) -> "StreamState":
@@ -114,31 +133,28 @@ class StreamState:
         number = self.next_draw.number + 1
         due = [plan for at, plan in self.changes if at <= number]
         plan = due[-1] if due else self.next_draw.plan
-        first_sample = self.next_draw.first_sample + sharding.total(self.next_draw.batch_size)
+        first_sample = self.next_draw.first_sample + self.next_draw.total(sharding)
         return StreamState(
-            PlannedBatch(number, first_sample, plan, batcher.batch_size(first_sample, plan)),
+            PlannedBatch.of(number, first_sample, plan, batcher),
             tuple((at, plan) for at, plan in self.changes if at > number),
         )
 
     def with_change(self, at: int, plan: Plan, batcher: Batcher = FIXED_COUNT) -> "StreamState":
         """Return this position with ``plan`` acting from draw ``at`` on; a later request for the same draw wins."""
         if at <= self.next_draw.number:
-            batch_size = batcher.batch_size(self.next_draw.first_sample, plan)
-            return StreamState(replace(self.next_draw, plan=plan, batch_size=batch_size))
+            return StreamState(PlannedBatch.of(self.next_draw.number, self.next_draw.first_sample, plan, batcher))
         kept = tuple((number, other) for number, other in self.changes if number < at)
         return replace(self, changes=(*kept, (at, plan)))
 
     def asked_anew(self, batcher: Batcher = FIXED_COUNT) -> "StreamState":
         """Return this position with the samples of the next draw counted anew: their order is another one."""
         draw = self.next_draw
-        return replace(self, next_draw=replace(draw, batch_size=batcher.batch_size(draw.first_sample, draw.plan)))
+        return replace(self, next_draw=PlannedBatch.of(draw.number, draw.first_sample, draw.plan, batcher))
 
     def without_given(self, given: int, batcher: Batcher = FIXED_COUNT) -> "StreamState":
         """Return this position with the next draw begun anew behind its first ``given`` samples, of all ranks."""
         draw = self.next_draw
-        first_sample = draw.first_sample + given
-        batch_size = batcher.batch_size(first_sample, draw.plan)
-        return replace(self, next_draw=replace(draw, first_sample=first_sample, batch_size=batch_size))
+        return replace(self, next_draw=PlannedBatch.of(draw.number, draw.first_sample + given, draw.plan, batcher))
 
     def at_epoch(self, samples: int, given: int, batcher: Batcher = FIXED_COUNT) -> "StreamState":
         """Return the first position, behind what was given out, that begins an epoch of so many samples.
@@ -160,6 +176,7 @@ class StreamState:
             "first_sample": draw.first_sample,
             "plan": draw.plan.to_dict(),
             "batch_size": draw.batch_size,
+            **({"lacking": draw.lacking} if draw.lacking else {}),
             "changes": [{"at": at, "plan": plan.to_dict()} for at, plan in self.changes],
         }
 
@@ -168,13 +185,14 @@ class StreamState:
         """Rebuild a position from :meth:`to_dict`; before draws had a count of their own, theirs was the plan's."""
         plan = Plan.from_dict(state["plan"])
         batch_size = int(state.get("batch_size", plan.batch_size))
-        draw = PlannedBatch(int(state["number"]), int(state["first_sample"]), plan, batch_size)
+        lacking = int(state.get("lacking", 0))
+        draw = PlannedBatch(int(state["number"]), int(state["first_sample"]), plan, batch_size, lacking)
         return cls(draw, tuple((int(change["at"]), Plan.from_dict(change["plan"])) for change in state["changes"]))
 
 
 def positions_of(draw: PlannedBatch, sharding: SampleSharding, rank: int) -> list[int]:
     """Return the positions in the stream of a rank's samples of a draw."""
-    return [draw.first_sample + place for place in sharding.positions(draw.batch_size, rank)]
+    return [draw.first_sample + place for place in draw.places(sharding, rank)]
 
 
 class ShuffledStream:
@@ -183,10 +201,15 @@ class ShuffledStream:
     After a rollback what comes from a position on does so in another order, with other seeds; every sample still comes
     once an epoch.
 
+    Attributes:
+        ranks: who share a draw, where its samples depend on that.
+
     Args:
         samples: samples in the set.
         seed: decides order and seeds.
     """
+
+    ranks: int = 1
 
     def __init__(self, samples: int, seed: int) -> None:
         if samples < 1:
@@ -238,8 +261,8 @@ class ShuffledStream:
         return splitmix64(seed_hash ^ position)
 
     def keys(self, draw: PlannedBatch, sharding: SampleSharding = SINGLE_PROCESS, rank: int = 0) -> list[SampleKey]:
-        """Return what the workers need to make a rank's samples of a draw."""
-        positions = positions_of(draw, sharding, rank)
+        """Return what the workers need to make a rank's samples of a draw; where it has none, of one for the shape."""
+        positions = positions_of(draw, sharding, rank) or [draw.first_sample]
         size, samples = SampleKey.under(draw.plan, 0, 0).size, self.indices(positions)
         return [SampleKey(sample, size, self.seed_at(p)) for sample, p in zip(samples, positions, strict=True)]
 

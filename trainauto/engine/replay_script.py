@@ -40,6 +40,10 @@ class FreeScript:
         """Say whether this step is to leave the weights alone where its gradients are no finite numbers."""
         return False
 
+    def ranks_before(self) -> int:
+        """Return how many ranks trained this step when it was logged, for each that trains it now; here 1."""
+        return 1
+
     def refuse(self, failure: DoesNotFit) -> None:
         """Raise where a step has to fit: here its batch is given back."""
 
@@ -73,6 +77,7 @@ class LoggedScript(FreeScript):
         decisions: what was decided, by the step it was reported with.
         last_step: the step to end with.
         is_exact: whether the same steps give the same bits here, as on a CPU with a fixed number of threads.
+        ranks: how many ranks trained a step together, where there were several.
     """
 
     is_free = False
@@ -84,11 +89,13 @@ class LoggedScript(FreeScript):
         last_step: int,
         *,
         is_exact: bool,
+        ranks: Mapping[int, int] | None = None,
     ) -> None:
         self._steps = steps
         self._decisions = decisions
         self._last_step = last_step
         self._is_exact = is_exact
+        self._ranks = ranks or {}
         self._logged: StepRecord | None = None
         self._rooms: dict[str, _Room] = {}
         self._repeated = 0
@@ -119,6 +126,10 @@ class LoggedScript(FreeScript):
     def leaves_out_non_finite(self) -> bool:
         """Say whether it left them alone when it was logged."""
         return bool(self._now.non_finite)
+
+    def ranks_before(self) -> int:
+        """Return how many ranks trained this step when it was logged."""
+        return self._ranks.get(self._now.step, 1)
 
     def refuse(self, failure: DoesNotFit) -> None:
         """Raise: a step of the log that does not fit in any way cannot be repeated.

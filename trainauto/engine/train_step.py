@@ -71,7 +71,8 @@ def step_samples(run: Training, batch: Batch) -> int:
     """Return the samples of a step that rates follow: those it has, or those that its plan has on average."""
     if not run.batch_scaling.by_plan:
         return batch.step_samples
-    return round(run.loader.sharding.total(1) * run.loader.dataset.mean_samples(batch.plan))
+    ranks = run.loader.sharding.total(1) * run.script.ranks_before()
+    return round(ranks * run.loader.dataset.mean_samples(batch.plan))
 
 
 def _measures_noise(run: Training) -> bool:
@@ -144,7 +145,7 @@ def record_step(
     on_recovered(run, batch, failures)
     for objective in run.model.objectives():
         if objective.notes is not None and objective.name not in record.left_out:
-            objective.notes.recorded(record)
+            objective.notes.recorded(record, run.ranks)
     return record
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -35,7 +36,7 @@ class TaskNotes:
     def task_losses(self) -> Mapping[str, tuple[float, int]]:
         return {task: (total / count, count) for task, (total, count) in self.sums.items()}
 
-    def recorded(self, record: StepRecord) -> None:
+    def recorded(self, record: StepRecord, _ranks: Any) -> None:
         self.seen.append(record)
 
 

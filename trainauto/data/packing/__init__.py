@@ -6,6 +6,7 @@ Pure: numpy and nothing else, no torch, no files, no clock.
 from trainauto.data.packing.costs import (
     BatchCost,
     PaddedCost,
+    RankCost,
     TokenCost,
     UncertainCost,
     check_monotone,
@@ -38,6 +39,7 @@ __all__ = [
     "PackingMismatchError",
     "PackingRule",
     "PaddedCost",
+    "RankCost",
     "SampleSizes",
     "SampleTooLargeError",
     "ShuffledBatches",

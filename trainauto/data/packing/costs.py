@@ -42,6 +42,30 @@ class UncertainCost(BatchCost, Protocol):
 
 
 @dataclass(frozen=True)
+class RankCost:
+    """What a batch costs the rank that has most of it, where its samples are dealt to so many ranks in turn.
+
+    Attributes:
+        whole: what a batch costs that one process has.
+        ranks: how many share it.
+    """
+
+    whole: BatchCost
+    ranks: int
+
+    @property
+    def unit(self) -> str:
+        """That of the whole."""
+        return self.whole.unit
+
+    def cost(self, samples: IntArray, longest: IntArray, images: IntArray) -> IntArray:
+        """Return the cost of the largest share; images are taken to be spread evenly."""
+        samples = np.asarray(samples)
+        share = -(-samples // self.ranks)
+        return self.whole.cost(share, longest, -(-np.asarray(images) * share // np.maximum(1, samples)))
+
+
+@dataclass(frozen=True)
 class TokenCost:
     """Padded tokens: samples times the longest length.
 

@@ -4,6 +4,7 @@ import base64
 import zlib
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -81,6 +82,7 @@ class MixedStream(PackedStream):
         self._means: dict[int, float] = {}
         # What is drawn with replacement has the wanted shares already.
         shares = None if sampling == REPLACEMENT else shares
+        self._most_samples = most_samples
         self._mixing = BatchMixing(cost, most_samples, task_diversity_weight, shares, shuffle)
 
     @property
@@ -97,14 +99,15 @@ class MixedStream(PackedStream):
         self._check(np.arange(self.samples), bound)
 
     def mean_samples(self, bound: int) -> float:
-        """Return how many samples the batches of an epoch within a bound have on average, padding and all.
+        """Return how many samples the batches of one process within a bound have on average, padding and all.
 
         What samples cost alone says too much: they are padded to each other, and batches hold no more than
         ``most_samples``.
         """
         if bound not in self._means:
             largest = max(bound, self.least_bound)
-            self._means[bound] = self.samples / len(self.batches_of(self.samples_of(0), largest, self.seed, 0))
+            sizes, ids = self.sizes.take(self.samples_of(0)), self.table.task_ids[self.samples_of(0)]
+            self._means[bound] = self.samples / len(self._mixing.batches(sizes, ids, largest, self.seed, 0))
         return self._means[bound]
 
     def samples_of(self, epoch: int) -> IntArray:
@@ -120,13 +123,15 @@ class MixedStream(PackedStream):
             SampleDoesNotFitError: a sample exceeds it alone.
         """
         self._check(rest, bound)
-        return self._mixing.batches(self.sizes.take(rest), self.table.task_ids[rest], bound, seed, epoch)
+        most = self._most_samples * self.ranks if self._most_samples is not None else None
+        mixing = replace(self._mixing, cost=self.cost_of_a_rank, most_samples=most)
+        return mixing.batches(self.sizes.take(rest), self.table.task_ids[rest], bound, seed, epoch)
 
     def costs_of_first(self, indices: Sequence[int]) -> IntArray:
         """Return what the first one, two, three... of these samples cost together, padded to their largest."""
         longest = np.maximum.accumulate(self.sizes.tokens[indices])
         most_images = np.maximum.accumulate(self.table.images[indices])
-        return padded_costs(self.cost, np.arange(1, len(indices) + 1), longest, most_images)
+        return padded_costs(self.cost_of_a_rank, np.arange(1, len(indices) + 1), longest, most_images)
 
     def packed_ahead(self, position: int) -> tuple[int, IntArray]:
         """Return from which place of its epoch on what lies ahead of a position was packed, and where batches end.
@@ -196,7 +201,7 @@ def _restored(versions: Sequence[Mapping[str, Any]], samples: int) -> PackedEpoc
         in_set = len(order) == samples and order.min() >= 0 and order.max() < samples
         if not in_set or not len(ends) or ends[-1] != samples or np.any(np.diff(ends, prepend=0) < 1):
             raise CheckpointError(f"the saved order of an epoch is none of {counted(samples, 'sample')}")
-        bounds = [(int(place), int(bound)) for place, bound in version["bounds"]]
+        bounds = [(int(place), int(bound), int((ranks or [1])[0])) for place, bound, *ranks in version["bounds"]]
         epoch = PackedEpoch(order, ends, bounds, None if first else epoch)
         first = False
     return epoch

@@ -6,9 +6,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+import numpy as np
+import torch
 from torch import Tensor, nn
 
 from trainauto.core.errors import InputError
+from trainauto.core.objectives import Gathering
 from trainauto.core.records import StepRecord
 from trainauto.tasks.multitask.losses.balancing import TaskBalancer, check_tasks, check_weights
 from trainauto.tasks.multitask.losses.shared_layer import TaskGradients
@@ -146,12 +149,28 @@ class StepTasks:
         losses, samples = self._sums.read()
         return {task: (loss, samples[task]) for task, loss in losses.items()}
 
-    def recorded(self, record: StepRecord) -> None:
-        """Have the weights follow a step of one process, unless its gradients were no finite numbers."""
-        gradients = self._gradients.packed() if self._gradients is not None else None
+    def recorded(self, record: StepRecord, ranks: Gathering) -> None:
+        """Have the weights follow a step, unless its gradients were no finite numbers; the same on every rank."""
         if not (record.skipped or record.non_finite):
-            self._learn(record.task_losses, record.task_samples, gradients)
+            norms = self._norms(record, ranks) if self.is_looked_at(record.step - 1) else None
+            self._learn(record.task_losses, record.task_samples, norms)
         self.forget()
+
+    def _norms(self, record: StepRecord, ranks: Gathering) -> list[float]:
+        """Return the norm of each task's gradient over the samples of all ranks."""
+        sums = self._gradients.packed() if self._gradients is not None else None
+        counts = [record.task_samples.get(task, 0) for task in self.tasks]
+        if ranks.world_size == 1:
+            return TaskGradients.norms(sums, counts) if sums is not None else [0.0] * len(counts)
+        # Of unequal ranks one may have had no samples.
+        parts = ranks.gather(sums.cpu().numpy().tobytes() if sums is not None else b"")
+
+        def of_all() -> list[float]:
+            arrays = [np.frombuffer(part, np.float32).reshape(len(counts), -1) for part in parts if part]
+            return TaskGradients.norms(torch.from_numpy(np.sum(arrays, axis=0)), counts)
+
+        norms: list[float] = ranks.broadcast_object(of_all)
+        return norms
 
     def forget(self) -> None:
         """Drop what was noted of the step on its way."""
@@ -171,18 +190,18 @@ class StepTasks:
         losses, samples = self._sums.read(gather(sums) if sums is not None else None)
         gradients = self._gradients.packed() if self._gradients is not None else None
         if not skipped:
-            self._learn(losses, samples, gather(gradients) if gradients is not None else None)
+            counts = [samples.get(task, 0) for task in self.tasks]
+            norms = TaskGradients.norms(gather(gradients), counts) if gradients is not None else None
+            self._learn(losses, samples, norms)
         self.forget()
         return losses, samples
 
-    def _learn(self, losses: Mapping[str, float], samples: Mapping[str, int], gradients: Tensor | None) -> None:
+    def _learn(self, losses: Mapping[str, float], samples: Mapping[str, int], norms: Sequence[float] | None) -> None:
         if self.balancer is None:
             return
         self.balancer.see_losses(losses, samples)
-        if gradients is not None:
-            counts = [samples.get(task, 0) for task in self.tasks]
-            norms = TaskGradients.norms(gradients, counts)
-            self.balancer.update({task: norms[place] for place, task in enumerate(self.tasks) if counts[place]})
+        if norms is not None:
+            self.balancer.update({task: norms[place] for place, task in enumerate(self.tasks) if samples.get(task)})
 
     def state_dict(self) -> dict[str, Any]:
         """Return what a resume needs."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import ceil
 
 import numpy as np
 from torch import Tensor
@@ -9,7 +10,6 @@ from torch import Tensor
 from trainauto.core.batch import Batch
 from trainauto.core.errors import InputError, Problem
 from trainauto.core.plan import TOKENS, Axis, Plan
-from trainauto.core.sharding import SampleSharding
 from trainauto.data.batcher import Batcher
 from trainauto.data.dynamic_dataset import ACCEPT, DatasetScan, DynamicDataset, SampleKey
 from trainauto.data.packed_stream import PackedDraws, PackedStream
@@ -147,10 +147,10 @@ def token_axis(row: int, least: int = 1, most: int = 2**24) -> Axis:
 
 @dataclass(frozen=True)
 class PackedRowDraws:
-    """Draws hold as many texts, in shuffled order, as the plan's tokens have rows for. For one process.
+    """Draws hold as many texts, in shuffled order, as the plan's tokens have rows for on each rank.
 
     Attributes:
-        stream: of the samples.
+        stream: of the samples; it knows how many ranks share them.
         lengths: of all samples.
         layout: of the rows.
     """
@@ -161,37 +161,46 @@ class PackedRowDraws:
 
     def batch_size(self, first_sample: int, plan: Plan) -> int:
         """Return how many of the texts that come next fit, none beyond the end of the epoch."""
+        return ceil(self._together(first_sample, plan) / self.stream.ranks)
+
+    def lacking(self, first_sample: int, plan: Plan) -> int:
+        """Return how many ranks have a text less."""
+        together = self._together(first_sample, plan)
+        return ceil(together / self.stream.ranks) * self.stream.ranks - together
+
+    def _together(self, first_sample: int, plan: Plan) -> int:
+        """Return how many of the texts that come next fit the rows of all ranks, each of which has every so-manieth."""
+        ranks, rows = self.stream.ranks, max(1, plan.size // self.layout.row_length)
         epoch, place = divmod(first_sample, len(self.lengths))
         # No row holds more texts than it has tokens.
-        order = self.stream.order(epoch)[place : place + plan.size]
-        return self.layout.fitting(self.lengths[order], max(1, plan.size // self.layout.row_length))
+        lengths = self.lengths[self.stream.order(epoch)[place : place + plan.size * ranks]]
+        parts = [lengths[rank::ranks] for rank in range(ranks) if rank < len(lengths)]
+        # The first text of each rank that has no room ends the draw.
+        ends = [self.layout.fitting(part, rows) * ranks + rank for rank, part in enumerate(parts)]
+        return min(len(lengths), *ends) if ends else 0
 
     def part_size(self, first_sample: int, samples: int, plan: Plan) -> int:
         """Return how many of the next samples fit the plan together; one is taken to."""
         return min(samples, self.batch_size(first_sample, plan))
 
 
-def draws_of(dataset: TextDataset, seed: int) -> tuple[ShuffledStream, Batcher]:
+def draws_of(dataset: TextDataset, seed: int, ranks: int = 1) -> tuple[ShuffledStream, Batcher]:
     """Return the order of texts, and how many a draw holds: what the loader is given as ``stream`` and batcher.
 
     Padded texts come beside others of similar length, their batches in random order; packed ones in random order.
+
+    Args:
+        dataset: the texts.
+        seed: decides the order.
+        ranks: who share each draw; a plan's tokens are those of one.
     """
     if isinstance(dataset.workload.layout, PackedRows):
         shuffled = ShuffledStream(len(dataset), seed)
+        shuffled.ranks = ranks
         return shuffled, PackedRowDraws(shuffled, dataset.samples.lengths, dataset.workload.layout)
     stream = PackedStream(SampleSizes(dataset.sizes), TokenCost(), seed)
+    stream.ranks = ranks
     return stream, PackedDraws(stream)
-
-
-def refuse_ranks(sharding: SampleSharding, models: str = "language models") -> None:
-    """Refuse several ranks, which cannot divide a batch of tokens yet; ``models`` is what the task trains.
-
-    Raises:
-        InputError: there are several.
-    """
-    if sharding.world_size > 1:
-        advice = "Start it without torchrun."
-        raise InputError(Problem(f"{models} train in one process", advice=advice))
 
 
 def largest_batch(workload: TokenSamples, plan: Plan) -> Batch:

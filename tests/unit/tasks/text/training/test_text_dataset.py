@@ -11,9 +11,8 @@ from tests.language_models import causal_samples, pair_samples
 from trainauto.core.batch import Batch
 from trainauto.core.errors import InputError
 from trainauto.core.plan import Plan
-from trainauto.core.sharding import SampleSharding
 from trainauto.data.dynamic_loader import DynamicDataLoader
-from trainauto.tasks.text.training.text_dataset import TextDataset, draws_of, refuse_ranks, token_axis
+from trainauto.tasks.text.training.text_dataset import TextDataset, draws_of, token_axis
 
 LENGTHS = np.random.default_rng(4).integers(2, 20, 61)
 
@@ -91,9 +90,6 @@ def test_what_cannot_be_is_refused() -> None:
         TextDataset("texts", causal_samples(LENGTHS), row_length=8)
     with pytest.raises(InputError, match="packed rows are for causal models"):
         TextDataset("texts", pair_samples([3], [3]), "encoder_decoder", row_length=8)
-    refuse_ranks(SampleSharding.equal(1))
-    with pytest.raises(InputError, match="train in one process"):
-        refuse_ranks(SampleSharding.equal(2))
 
 
 def test_a_scan_names_the_shortest_text() -> None:

@@ -1,0 +1,97 @@
+"""Several ranks train texts, conversations and several tasks as one process does, which repeats their log."""
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from tests.integration.commands import command, merged, step_records, write_options
+from tests.integration.finetune_runs import finetune_options, write_chats, write_model
+from tests.integration.multitask_runs import multitask_options
+from tests.integration.ranks import finish, train_ranks
+from tests.integration.text_runs import text_options, write_texts
+
+STEPS, LONGER = 8, 12
+NO_DROPOUT = {"attn_pdrop": 0.0, "resid_pdrop": 0.0, "embd_pdrop": 0.0}
+
+
+def texts(folder: Path, **train: Any) -> dict[str, Any]:
+    base = text_options(write_texts(folder), train={"total_epochs": None, "total_iter": STEPS, **train})
+    sgd = {"model": {"config": NO_DROPOUT}, "train": {"optim": {"type": "SGD", "lr": 0.1}, "tokens_per_batch": 64}}
+    return merged(base, sgd)
+
+
+def rows(folder: Path) -> dict[str, Any]:
+    return texts(folder, packed=True)
+
+
+def conversations(folder: Path) -> dict[str, Any]:
+    training = {"max_steps": STEPS, "save_steps": 4, "learning_rate": 1e-4}
+    return finetune_options(write_model(folder / "model"), write_chats(folder / "chats.jsonl", 11), training=training)
+
+
+def several(_folder: Path, **train: Any) -> dict[str, Any]:
+    sizes = {"base_batch_size": 4, "target_batch_size": 12, "learning_rate": 1e-5}
+    length = {"total_epochs": None, "total_iter": STEPS}
+    return multitask_options(train={**sizes, **length, **train}, datasets={"train": {"samples": 43}})
+
+
+def packed_tasks(folder: Path) -> dict[str, Any]:
+    return several(folder, use_gradient_accumulation=False)
+
+
+def run_of(folder: Path) -> Path:
+    root = folder / "training_output"
+    return ((root if root.is_dir() else folder / "experiments" / "tiny") / "current").resolve()
+
+
+def weights(run: Path) -> Mapping[str, torch.Tensor]:
+    pointer = json.loads((run / "checkpoints" / "latest.json").read_text())
+    return load_file(run / "checkpoints" / pointer["folder"] / "model.safetensors")
+
+
+def trained(file: Path, ranks: int, *more: str) -> list[dict[str, Any]]:
+    ended = finish(train_ranks(file, ranks, *more))
+    assert [code for code, _ in ended] == [0] * ranks, "\n".join(said for _, said in ended)
+    return step_records(run_of(file.parent))
+
+
+def covers_epochs(records: list[dict[str, Any]], samples: int) -> None:
+    """Draws follow each other, and none goes beyond the end of an epoch: each sample comes once."""
+    position = 0
+    for record in records:
+        assert record["first_sample"] == position
+        position += record["samples"]
+        assert (position - 1) // samples == record["first_sample"] // samples
+
+
+@pytest.mark.parametrize("make", [texts, rows, conversations, several, packed_tasks])
+def test_two_ranks_train_what_one_process_repeats(
+    tmp_path: Path, make: Callable[[Path], dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Losses and weights, over a resume on another number of ranks, too; the weights of tasks follow all ranks."""
+    monkeypatch.chdir(tmp_path)
+    options = make(tmp_path)
+    file = write_options(tmp_path / "run.yml", options)
+    trained(file, 2)
+    key = "training:max_steps" if make is conversations else "train:total_iter"
+    records = trained(file, 3, "--auto_resume", "--force_yml", f"{key}={LONGER}")
+    assert [record["step"] for record in records] == list(range(1, LONGER + 1))
+    assert [record["ranks"]["count"] for record in records] == [2] * STEPS + [3] * (LONGER - STEPS)
+    covers_epochs(records, json.loads((run_of(tmp_path) / "origin.json").read_text())["samples"])
+
+    run = run_of(tmp_path)
+    again = command("replay", str(run), cwd=tmp_path)
+    assert again.returncode == 0, again.stderr
+    root = run.parent
+    copy = (root.with_name(f"{root.name}_replay") / "current").resolve()
+    alone = step_records(copy)
+    assert [record["first_sample"] for record in alone] == [record["first_sample"] for record in records]
+    for mine, theirs in zip(records, alone, strict=True):
+        assert sum(mine["losses"].values()) == pytest.approx(sum(theirs["losses"].values()), abs=5e-6)
+    for name, weight in weights(run).items():
+        torch.testing.assert_close(weight, weights(copy)[name], rtol=0, atol=1e-5)
