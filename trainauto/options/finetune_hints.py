@@ -44,6 +44,7 @@ _HINTS = {
     "seed": "Write manual_seed at the top level.",
     "gradient_checkpointing": "Write it under memory.",
     "num_worker_per_gpu": "Write dataloader_num_workers under training.",
+    "distributed": "Remove it: ranks of torchrun share the conversations of each step equally.",
     "save_total": "Write save_total_limit under training.",
     "eval_steps": "Write eval_every_epoch under training.",
     "capture": "Write its conversations as JSON lines, and name the file: dataset: {path: ...}.",

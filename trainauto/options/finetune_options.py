@@ -101,14 +101,16 @@ class FinetuneTraining(Section):
         None, "Length of the run in place of num_train_epochs.", unit="optimizer steps", reason="null: epochs count"
     )
     per_device_train_batch_size: PositiveInt = option(
-        1, "Conversations of a forward pass at the start; memory decides from there.", unit="conversations"
+        1, "Conversations of a forward pass of one rank at the start; memory decides from there.", unit="conversations"
     )
     gradient_accumulation_steps: PositiveInt = option(
-        1, "Passes of a step: a step has this many times per_device_train_batch_size conversations, whatever fits."
+        1,
+        "Passes of a step: a step has this many times per_device_train_batch_size conversations a rank, whatever fits.",
     )
     max_batch_size: PositiveInt | None = option(
         None,
-        "Most conversations of a step where memory has room for more than those two make; a pass then holds them all.",
+        "Most conversations of a step, of one rank, where memory has room for more than those two make; a pass then "
+        "holds them all.",
         unit="conversations",
         reason="null: steps stay as large as the file says, and only passes grow",
     )

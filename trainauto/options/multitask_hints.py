@@ -36,6 +36,7 @@ _HINTS = {
     "seed": "Write manual_seed.",
     "fp16": "Write use_amp: true and amp_bf16: false.",
     "bf16": "Write use_amp: true; amp_bf16 is true already.",
+    "distributed": "Remove it: ranks of torchrun share the samples of each step equally.",
     "val": "Remove it: accuracy by task is counted at the end.",
     "ema_decay": "Remove it: the weights of the last step are kept.",
 }

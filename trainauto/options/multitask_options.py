@@ -48,7 +48,7 @@ class MultitaskTraining(RunTraining):
     )
     target_batch_size: PositiveInt = option(
         32,
-        "Samples of an optimizer step, in as many forward passes as memory asks for.",
+        "Samples of an optimizer step, of all ranks together, in as many forward passes as memory asks for.",
         unit="samples",
         reason="two passes of base_batch_size",
     )

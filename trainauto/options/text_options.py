@@ -163,7 +163,7 @@ class TextTrainOptions(RunTraining):
     optim: Component = option(..., "Optimizer: AdamW, Adam or SGD with its arguments.")
     tokens_per_batch: PositiveInt = option(
         2048,
-        "Tokens of a step at the start of the run, padding included; a controller goes from there.",
+        "Tokens of a step at the start of the run, of one rank, padding included; a controller goes from there.",
         unit="tokens",
         reason="fits 12 GB for most models of 100 M parameters",
     )
