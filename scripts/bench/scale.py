@@ -111,7 +111,7 @@ def on_ranks(count: int, what: str, **arguments: Any) -> list[dict[str, Any]]:
 
 
 def messages(quick: bool) -> dict[str, Any]:
-    """Latency by ranks; of each call the slowest rank's time counts."""
+    """Latency by ranks, gloo's rings beside; of each call the slowest rank's time counts."""
     times, results = (20 if quick else 200), {}
     for count in (1, 2, 3, 4, 8, 16):
         answers = on_ranks(count, "messages", times=times)

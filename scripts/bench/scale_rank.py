@@ -9,11 +9,12 @@ import resource
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 
 from trainauto.build import build_run
@@ -21,7 +22,13 @@ from trainauto.core.batch import Batch
 from trainauto.core.objectives import parameters_of
 from trainauto.core.plan import BatchShape, Plan
 from trainauto.core.units import MIB
-from trainauto.distributed.communicator import SINGLE_PROCESS, Communicator, TorchCommunicator, init_distributed
+from trainauto.distributed.communicator import (
+    SINGLE_PROCESS,
+    SLOT_BYTES,
+    Communicator,
+    TorchCommunicator,
+    init_distributed,
+)
 from trainauto.engine.loop import train
 from trainauto.engine.random_state import packed_state
 from trainauto.engine.snapshot import StepSnapshot
@@ -70,18 +77,35 @@ def timed(call: Callable[[], object], times: int) -> list[float]:
     return seconds[-times:]
 
 
+def timed_in_turns(calls: Mapping[str, Callable[[], object]], times: int) -> dict[str, list[float]]:
+    """Return the seconds of calls that take turns, so that what else the machine does meets all of them."""
+    seconds: dict[str, list[float]] = {name: [] for name in calls}
+    for _ in range(times):
+        for name, call in calls.items():
+            seconds[name] += timed(call, 1)
+    return seconds
+
+
 def messages(ranks: Communicator, times: int) -> dict[str, Any]:
     """Time what ranks exchange in a step and at a checkpoint, with nothing to compute between."""
     parameters = [nn.Parameter(torch.zeros(1)) for _ in range(WEIGHTS)]
     ranks.prepare(parameters)
     state = packed_state()
     begun_s = time.process_time()
-    seconds = {
-        "sum_gradients, nothing to sum": timed(lambda: ranks.sum_gradients(parameters), times),
-        "exchange of a step's record": timed(lambda: ranks.all_gather_object(STEP_RECORD), times),
-        "decided, no decision": timed(lambda: ranks.broadcast_decisions(list), times),
-        "gather of random states": timed(lambda: ranks.gather(state), max(20, times // 10)),
+    calls: dict[str, Callable[[], object]] = {
+        "sum_gradients, nothing to sum": lambda: ranks.sum_gradients(parameters),
+        "exchange of a step's record": lambda: ranks.all_gather_object(STEP_RECORD),
+        "decided, no decision": lambda: ranks.broadcast_decisions(list),
     }
+    if ranks.world_size > 1:
+        flags, slots = torch.zeros(1 + WEIGHTS, dtype=torch.int32), torch.empty(ranks.world_size * SLOT_BYTES)
+        rings: dict[str, Callable[[], object]] = {
+            "gloo's ring, largest of all": lambda: dist.all_reduce(flags, dist.ReduceOp.MAX),
+            "gloo's ring, all records": lambda: dist.all_gather(list(slots.split(SLOT_BYTES)), slots[:SLOT_BYTES]),
+        }
+        calls |= rings
+    seconds = timed_in_turns(calls, times)
+    seconds["gather of random states"] = timed(lambda: ranks.gather(state), max(20, times // 10))
     return {"seconds": seconds, "cpu_s": time.process_time() - begun_s, "state_bytes": len(state)}
 
 
@@ -178,7 +202,7 @@ def whole_run(ranks: Communicator, folder: str, effective: int, steps: int, warm
     ]
     spent: defaultdict[str, list[float]] = defaultdict(list)
     if ranks.world_size > 1:
-        for name in ("sum_gradients", "exchange", "decided"):
+        for name in ("sum_gradients", "all_gather_object", "broadcast_object"):
             setattr(ranks, name, _noted(getattr(ranks, name), spent[name]))
     with build_run(load_options(QUICKSTART, forced), ranks=ranks) as run:
         ends = []

@@ -1,6 +1,9 @@
 """Several ranks train texts, conversations and several tasks as one process does, which repeats their log."""
 
 import json
+import os
+import shutil
+import signal
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -9,13 +12,17 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from tests.acceptance import only_in_acceptance
 from tests.integration.commands import command, merged, step_records, write_options
 from tests.integration.finetune_runs import finetune_options, write_chats, write_model
 from tests.integration.multitask_runs import multitask_options
 from tests.integration.ranks import finish, train_ranks
+from tests.integration.test_elastic import ranks_under, torchrun, wait_for_steps
 from tests.integration.text_runs import text_options, write_texts
 
 STEPS, LONGER = 8, 12
+KILLED_AFTER, WHOLE = 12, 24
+SLOW = Path(__file__).parents[1] / "assets" / "plugins" / "slow.py"
 NO_DROPOUT = {"attn_pdrop": 0.0, "resid_pdrop": 0.0, "embd_pdrop": 0.0}
 
 
@@ -44,6 +51,10 @@ def packed_tasks(folder: Path) -> dict[str, Any]:
     return several(folder, use_gradient_accumulation=False)
 
 
+LATER = [texts, conversations, packed_tasks]
+"""Tried in acceptance runs alone, for their time."""
+
+
 def run_of(folder: Path) -> Path:
     root = folder / "training_output"
     return ((root if root.is_dir() else folder / "experiments" / "tiny") / "current").resolve()
@@ -69,7 +80,7 @@ def covers_epochs(records: list[dict[str, Any]], samples: int) -> None:
         assert (position - 1) // samples == record["first_sample"] // samples
 
 
-@pytest.mark.parametrize("make", [texts, rows, conversations, several, packed_tasks])
+@pytest.mark.parametrize("make", [rows, several, *(pytest.param(one, marks=only_in_acceptance) for one in LATER)])
 def test_two_ranks_train_what_one_process_repeats(
     tmp_path: Path, make: Callable[[Path], dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -95,3 +106,30 @@ def test_two_ranks_train_what_one_process_repeats(
         assert sum(mine["losses"].values()) == pytest.approx(sum(theirs["losses"].values()), abs=5e-6)
     for name, weight in weights(run).items():
         torch.testing.assert_close(weight, weights(copy)[name], rtol=0, atol=1e-5)
+
+
+@only_in_acceptance
+@pytest.mark.parametrize("make", [rows, several, *LATER])
+def test_a_killed_rank_resumes_to_the_bit(tmp_path: Path, make: Callable[[Path], dict[str, Any]]) -> None:
+    runs = {}
+    for name in ("killed", "whole"):
+        folder = tmp_path / name
+        folder.mkdir()
+        shutil.copy(SLOW, folder)
+        slow = {"plugins": ["slow"], "training_automations": {"Slow": {"seconds": 0.05}}}
+        length = {"training": {"max_steps": WHOLE}} if make is conversations else {"train": {"total_iter": WHOLE}}
+        file = write_options(folder / "run.yml", merged(make(folder), {**slow, **length}))
+        if name == "whole":
+            trained(file, 2)
+        else:
+            agent = torchrun(file)
+            root = folder / ("training_output" if make is conversations else "experiments/tiny")
+            wait_for_steps(root / "current" / "training_log.jsonl", KILLED_AFTER)
+            os.kill(ranks_under(agent.pid)[1], signal.SIGKILL)
+            ((code, said),) = finish([agent], 200)
+            assert code == 0, said
+        runs[name] = run_of(folder)
+        assert [record["step"] for record in step_records(runs[name])] == list(range(1, WHOLE + 1))
+    assert (runs["killed"] / "training.log").read_text().count("directory ") == 2, "it was lost once, and went on once"
+    for name, weight in weights(runs["whole"]).items():
+        assert torch.equal(weight, weights(runs["killed"])[name]), name

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.documents import ROOT
 from tests.integration import ready_processes
 from tests.integration.commands import Ended, command, plugins_forgotten, step_records, tiny_options, write_options
 from tests.integration.finetune_runs import finetune_options, write_chats, write_model
@@ -89,6 +90,14 @@ CELLS: Mapping[str, Mapping[str, tuple[int, str]]] = {
     },
 }
 """Exit code and some words of every command, where ``{words}`` is what a person calls the task."""
+
+
+def test_the_page_of_commands_shows_the_table() -> None:
+    lines = [line.strip("| ").split(" | ") for line in (ROOT / "docs" / "commands.md").read_text().splitlines()]
+    shown = {line[0].strip("`"): line[1:] for line in lines if len(line) == 5}
+    ours = [cells for task, cells in CELLS.items() if task in TASKS]
+    for name in ours[0].keys() - {"train", "resume"}:
+        assert shown[name] == ["no" if cells[name][0] else "yes" for cells in ours], name
 
 
 def images(folder: Path, write_images: Callable[..., Path]) -> dict[str, Any]:

@@ -17,6 +17,19 @@ train.py` is `train` and `python test.py` is `test`. `COMMAND --help` says what 
 
 Exit codes: 0 is success, 1 a run that failed, 2 input that cannot be used, 130 and 143 a run that Ctrl-C or SIGTERM
 ended after a step, with everything saved.
+
+| command | super-resolution | texts | several tasks | fine-tuning |
+|---|---|---|---|---|
+| `train` on one rank or several, `--auto_resume` | yes | yes | yes | yes |
+| `replay` | yes | yes | yes | yes |
+| `validate` | yes | yes | yes | yes |
+| `plan` | yes | yes | yes | yes |
+| `doctor` | yes | yes | yes | yes |
+| `report` | yes | yes | yes | yes |
+| `test` | yes | yes | yes | yes |
+| `export` | yes | yes | yes | yes |
+| `upscale` | yes | no | no | no |
+| `degrade`, `prepare` | yes | no | no | no |
 """
 
 

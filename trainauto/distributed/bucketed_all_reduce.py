@@ -6,6 +6,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from trainauto.distributed.doubling import exchange_over, maximum_
+
 BUFFER_BYTES = 25 * 1024**2
 """Gradients travel in pieces of this size, as DistributedDataParallel's buckets do: large enough for the bandwidth of a
 network, small beside what a step takes."""
@@ -34,7 +36,7 @@ class BucketedAllReduce:
             room = min(elements, max(largest, BUFFER_BYTES // dtype.itemsize))
             # Touched now, so that the memory is there and not only promised.
             self._buffers[dtype, device] = torch.zeros(room, dtype=dtype, device=device)
-        self._figures = torch.zeros(1 + len(parameters), dtype=torch.int32)
+        self._figures = torch.zeros(2, 1 + len(parameters), dtype=torch.int32)  # this rank's, and what others send
 
     @property
     def buffers(self) -> list[Tensor]:
@@ -48,9 +50,9 @@ class BucketedAllReduce:
             parameters: the same ones in the same order on every rank.
             status: 0 where this rank has its gradients; with anything else on any rank none is touched.
         """
-        figures = self._figures[: 1 + len(parameters)]
+        figures, spare = self._figures[:, : 1 + len(parameters)]
         figures.copy_(torch.tensor([status, *(parameter.grad is not None for parameter in parameters)]))
-        dist.all_reduce(figures, dist.ReduceOp.MAX, group=self._cpu)
+        maximum_(figures, spare, dist.get_rank(), dist.get_world_size(), exchange_over(self._cpu))
         worst, *present = figures.tolist()
         if worst:
             return int(worst)

@@ -23,6 +23,7 @@ from trainauto.core.decisions import Decision, decision_from_dict, decision_to_d
 from trainauto.core.errors import InputError, Problem, Saving, TrainautoError, have_saved, saving_before
 from trainauto.core.process import without_memory_limit
 from trainauto.distributed.bucketed_all_reduce import BucketedAllReduce
+from trainauto.distributed.doubling import all_gather, exchange_over
 from trainauto.distributed.rendezvous import fresh_store
 
 logger = logging.getLogger(__name__)
@@ -210,11 +211,14 @@ class TorchCommunicator(Communicator):
     def _all_gathered(self, text: bytes) -> list[bytes]:
         """Return the slots of all ranks, with a text in each."""
         with _together():
-            slots = _gathered_slots(_packed(text, SLOT_BYTES), self.world_size, self._cpu)
+            slots = self._gathered_slots(_packed(text, SLOT_BYTES))
             longest = max(_length_in(slot) for slot in slots)
             if longest > SLOT_BYTES - _LENGTH_BYTES:
-                slots = _gathered_slots(_packed(text, longest + _LENGTH_BYTES), self.world_size, self._cpu)
+                slots = self._gathered_slots(_packed(text, longest + _LENGTH_BYTES))
         return slots
+
+    def _gathered_slots(self, mine: Tensor) -> list[bytes]:
+        return _slots_of(all_gather(mine, self.rank, self.world_size, exchange_over(self._cpu)), len(mine))
 
 
 @contextmanager
@@ -322,12 +326,6 @@ def _received(rank: int, length: int, group: "dist.ProcessGroup | None") -> byte
     text = torch.empty(length, dtype=torch.uint8)
     dist.recv(text, rank, group=group)
     return text.numpy().tobytes()
-
-
-def _gathered_slots(mine: Tensor, count: int, group: "dist.ProcessGroup | None") -> list[bytes]:
-    slots = torch.empty(count * len(mine), dtype=torch.uint8)
-    dist.all_gather(list(torch.split(slots, len(mine))), mine, group=group)
-    return _slots_of(slots, len(mine))
 
 
 def _as_read(slots: Sequence[bytes]) -> list[Mapping[str, Any]]:
