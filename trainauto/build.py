@@ -334,6 +334,8 @@ def _write_metadata(run: Run, parts: RunParts, start: WarmStart, directory: RunD
     configured = run.batch_scaling.configured_samples, start.configured_samples
     steps, world_size = run.progress.steps, parts.ranks.world_size
     keep_sets(directory, parts.task.datasets, steps)
-    write_run_metadata(directory, parts.resolved, parts.task.train_set, configured, steps, world_size)
+    write_run_metadata(
+        directory, parts.resolved, parts.task.train_set, configured, steps, world_size, run.schedule.step
+    )
     parts.task.keep(directory)
     keep_forecast(directory, start.forecast, parts.limit_bytes, parts.precision.device)

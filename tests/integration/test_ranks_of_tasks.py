@@ -133,3 +133,42 @@ def test_a_killed_rank_resumes_to_the_bit(tmp_path: Path, make: Callable[[Path],
     assert (runs["killed"] / "training.log").read_text().count("directory ") == 2, "it was lost once, and went on once"
     for name, weight in weights(runs["whole"]).items():
         assert torch.equal(weight, weights(runs["killed"])[name]), name
+
+
+@only_in_acceptance
+@pytest.mark.parametrize("make", [conversations, packed_tasks])
+def test_rates_are_those_of_the_steps_that_a_run_began_with(
+    tmp_path: Path, make: Callable[[Path], dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where a run is counted in samples, its warm-up counts the steps of the ranks it began with."""
+    monkeypatch.chdir(tmp_path)
+    options = make(tmp_path)
+    if make is conversations:
+        options["training"] |= {"max_steps": None, "num_train_epochs": 6, "warmup_steps": 5}
+    else:
+        options["train"] |= {"total_iter": None, "total_epochs": 4, "warmup_steps": 8}
+    records = trained(write_options(tmp_path / "run.yml", options), 2)
+    assert len({record["lr"][next(iter(record["lr"]))] for record in records[:3]}) == 3, "it warms up"
+    assert command("replay", str(run_of(tmp_path)), cwd=tmp_path).returncode == 0
+    root = run_of(tmp_path).parent
+    alone = step_records((root.with_name(f"{root.name}_replay") / "current").resolve())
+    for mine, theirs in zip(records, alone, strict=True):
+        assert mine["lr"] == pytest.approx(theirs["lr"]), mine["step"]
+        assert sum(mine["losses"].values()) == pytest.approx(sum(theirs["losses"].values()), abs=5e-6)
+
+
+@only_in_acceptance
+def test_a_picture_that_cannot_be_read_ends_all_ranks_with_a_checkpoint(tmp_path: Path) -> None:
+    shutil.copy(SLOW, tmp_path)
+    slow = {"plugins": ["slow"], "training_automations": {"Slow": {"seconds": 0.2}}, "training": {"max_steps": 200}}
+    file = write_options(tmp_path / "run.yml", merged(conversations(tmp_path), slow))
+    ranks = train_ranks(file, 2)
+    wait_for_steps(tmp_path / "training_output" / "current" / "training_log.jsonl", 3)
+    for picture in (tmp_path / "chats").glob("*.png"):
+        picture.unlink()
+    ended = finish(ranks)
+    assert 2 in {code for code, _ in ended} <= {1, 2}, ended
+    assert any(".png" in said for _, said in ended)
+    run = run_of(tmp_path)
+    saved = json.loads((run / "checkpoints" / "latest.json").read_text())["step"]
+    assert saved == step_records(run)[-1]["step"]

@@ -12,6 +12,8 @@ from transformers import AutoTokenizer, GPT2LMHeadModel
 from tests.integration.commands import Ended, command, train, write_options
 from tests.integration.multitask_runs import multitask_options
 from tests.integration.text_runs import text_options, write_texts
+from trainauto.commands.trained_model import check_folder_of_export
+from trainauto.core.errors import InputError
 
 
 @pytest.fixture
@@ -124,3 +126,18 @@ def several(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         options = multitask_options(train={"total_epochs": None, "total_iter": 2})
         return trained(tmp_path_factory.mktemp("several"), options, patch)
+
+
+def test_an_export_replaces_nothing_but_an_earlier_export(tmp_path: Path) -> None:
+    """Least of all a folder that the run lies in."""
+    (tmp_path / "run" / "checkpoints").mkdir(parents=True)
+    for out, overwrite in ((tmp_path, True), (tmp_path / "run", True)):
+        with pytest.raises(InputError, match="no folder that holds an export alone"):
+            check_folder_of_export(out, overwrite=overwrite)
+    earlier = tmp_path / "earlier"
+    earlier.mkdir()
+    (earlier / "model.safetensors").write_bytes(b"")
+    with pytest.raises(InputError, match="--overwrite replaces it"):
+        check_folder_of_export(earlier, overwrite=False)
+    for out in (earlier, tmp_path / "new"):
+        check_folder_of_export(out, overwrite=True)

@@ -287,5 +287,5 @@ def schedule_of(
         "cosine_with_restarts": {"cycles": given.num_cycles},
     }
     shape = SCHEDULES.get(training.lr_scheduler_type)(**arguments.get(training.lr_scheduler_type, {}))
-    length = warmup * step if warmup >= 1 else warmup * total
-    return RateSchedule(shape, total, unit, length, decays_after_warmup=True, step=step)
+    steps, share = (warmup, 0.0) if warmup >= 1 else (0.0, warmup)
+    return RateSchedule(shape, total, unit, share * total, decays_after_warmup=True, step=step, warmup_steps=steps)

@@ -27,6 +27,7 @@ from trainauto.builders.task_parts import PartsRequest, TaskParts
 from trainauto.builders.texts import kept_model
 from trainauto.core.errors import InputError, Problem
 from trainauto.core.files import write_json_atomically
+from trainauto.core.json_text import step_of_line
 from trainauto.core.plan import BATCH_SIZE, TOKENS, Axis, Plan
 from trainauto.core.records import Progress
 from trainauto.core.run_events import LengthUnit
@@ -87,7 +88,7 @@ class MultitaskParts(TaskParts):
         self._data = data = build_task_data(loaded, request.earlier)
         self.network = build_network(loaded, data).to(request.precision.device)
         self._shared = shared_names(options, data, self.network)
-        self._drawn = draws_of(loaded, data, self.network)
+        self._drawn = draws_of(loaded, data, self.network, self._ranks)
         self._drawn.stream.ranks = self._ranks
         self._train_set = self.train_set = TaskSampleSet(
             TRAIN, data.sets[TRAIN], data.table, data.collate, data.largest, self._drawn
@@ -117,7 +118,7 @@ class MultitaskParts(TaskParts):
         """Return a rank's samples of a step, in the passes of the option file."""
         train, packed = self.loaded.options.train, self._drawn.costs
         if packed is not None:
-            return Plan.of(**{TOKENS: train.base_batch_size * int(packed.max())})
+            return Plan.of(**{TOKENS: self._share * int(packed.max())})
         return Plan.of(batch_size=self._share, micro_batches=math.ceil(self._share / train.base_batch_size))
 
     def automations(self) -> Loaded:
@@ -143,8 +144,15 @@ class MultitaskParts(TaskParts):
             RateSchedule.remember_rates(optimizer)
         train, (total, unit) = self.loaded.options.train, self.length
         step = self._ranks * self.train_set.mean_samples(self.first_plan()) if unit == "samples" else 1.0
-        warmup = train.warmup_steps * step or train.warmup_ratio * total
-        return RateSchedule(build_shape(self.loaded, total), total, unit, warmup, decays_after_warmup=True, step=step)
+        return RateSchedule(
+            build_shape(self.loaded, total),
+            total,
+            unit,
+            train.warmup_ratio * total,
+            decays_after_warmup=True,
+            step=step,
+            warmup_steps=train.warmup_steps,
+        )
 
     def draws(self) -> tuple[ShuffledStream, Batcher]:
         """Return mixed batches: packed where they may grow, in their order where steps are counted."""
@@ -161,8 +169,8 @@ class MultitaskParts(TaskParts):
         return self._validations
 
     def measured(self) -> tuple[str, ...]:
-        """Return what the validation at the end measures."""
-        return tuple(f"{one.name}/{metric}" for one in self._validations for metric in self.metrics)
+        """Return nothing: the only validation is at the end, too late for what watches a run."""
+        return ()
 
     def sinks(self, directory: RunDirectory, curves: TensorBoard | None) -> Sequence[Sink]:
         """Return what writes the metric files, pictures and curves of tasks."""
@@ -191,11 +199,10 @@ class MultitaskParts(TaskParts):
 
     def finish(self, directory: RunDirectory, progress: Progress) -> Sequence[Pair]:
         """Write the model, and the accuracy of each task in the validation sets; return what they came to."""
-        del progress
         folder = kept_model(directory)
         self.write_network(self.network, folder)
         metrics = directory.path / "training_metrics"
-        return (*self._accuracies(directory), ("metrics", str(metrics)), ("model", str(folder)))
+        return (*self._accuracies(directory, progress.steps), ("metrics", str(metrics)), ("model", str(folder)))
 
     def write_network(self, network: nn.Module, folder: Path) -> str:
         """Write the model and its tokenizer: by its own method, where it has one."""
@@ -206,18 +213,20 @@ class MultitaskParts(TaskParts):
         own.save_pretrained(str(folder))
         return f"{type(own).__name__}.from_pretrained('{{}}')"
 
-    def _accuracies(self, directory: RunDirectory) -> list[Pair]:
-        """Keep how often the model is right, and return it in words, also where an earlier process measured it."""
-        found, lines = _kept_accuracies(directory), []
+    def _accuracies(self, directory: RunDirectory, step: int) -> list[Pair]:
+        """Keep how often the model is right at its last step, also where an earlier process measured it; say it."""
+        logged, found, lines = _logged_metrics(directory, step), {}, []
         for validation in self._validations:
             last = validation.last
-            of_now = accuracies(last.metrics, self._data.samples.tasks) if last is not None else {}
-            found |= {validation.name: of_now} if of_now else {}
-            if validation.name in found:
-                lines.append((validation.name, f"accuracy {accuracy_text(found[validation.name])}"))
-            elif last is not None:
+            metrics = last.metrics if last is not None else logged.get(validation.name)
+            if metrics is None:
+                continue
+            if of_tasks := accuracies(metrics, self._data.samples.tasks):
+                found[validation.name] = of_tasks
+                lines.append((validation.name, f"accuracy {accuracy_text(of_tasks)}"))
+            else:
                 why = f"{type(self.network).__name__} gives no predictions: its accuracy is not counted"
-                lines.append((validation.name, f"loss {last.metrics[LOSS]:.4g}; {why}"))
+                lines.append((validation.name, f"loss {metrics[LOSS]:.4g}; {why}"))
         if found:
             write_json_atomically(directory.path / ACCURACY_FILE, found)
         return lines
@@ -230,7 +239,7 @@ def _check_shares(loaded: Loaded, ranks: int) -> None:
         InputError: says how many samples they could.
     """
     train = loaded.options.train
-    if train.use_gradient_accumulation and train.target_batch_size % ranks:
+    if train.target_batch_size % ranks:
         with locate_errors(loaded, ("train", "target_batch_size")):
             message = f"steps of {train.target_batch_size} samples cannot be shared equally by {ranks} ranks"
             advice = f"Write {max(1, round(train.target_batch_size / ranks)) * ranks}."
@@ -241,11 +250,16 @@ def settings_of_controller(loaded: Loaded) -> Mapping[str, Any] | None:
     """Return what the file gives the controller of its batches; ``None`` where it is switched off.
 
     Raises:
-        InputError: it bounds batches, which ``train`` does.
+        InputError: it bounds batches, which ``train`` does, or steers to another share of the memory than the margin.
     """
-    return controller_settings(
+    settings = controller_settings(
         loaded, "a run of several tasks", "base_batch_size and target_batch_size under train say what batches hold."
     )
+    if "target_vram_usage" in (settings or {}) and "margin" in loaded.options.memory.model_fields_set:
+        with locate_errors(loaded, ("memory", "margin")):
+            message = "margin and target_vram_usage both say how much memory steps may take"
+            raise InputError(Problem(message, advice="Remove one of them."))
+    return settings
 
 
 def _val_set(data: TaskData, key: str) -> TaskSampleSet:
@@ -260,7 +274,8 @@ def _check_earlier(loaded: Loaded, directory: RunDirectory) -> None:
     Raises:
         InputError: says what to do.
     """
-    old = sorted(directory.path.glob("checkpoint-*"), key=lambda folder: int(folder.name.rpartition("-")[2]))
+    found = [folder for folder in directory.path.glob("checkpoint-*") if folder.name.rpartition("-")[2].isdecimal()]
+    old = sorted(found, key=lambda folder: int(folder.name.rpartition("-")[2]))
     if old and not list(directory.checkpoints.glob("step_*")):
         with locate_errors(loaded, ("path", "experiments_root")):
             message = f"{old[-1]} was written by an earlier version, whose runs cannot be resumed"
@@ -290,10 +305,11 @@ def _step_words(options: MultitaskOptions) -> str:
     return f"{counted(train.base_batch_size, 'sample')} in one pass at first, up to {train.target_batch_size} by memory"
 
 
-def _kept_accuracies(directory: RunDirectory) -> dict[str, dict[str, float]]:
-    """Return the accuracies that a run has kept; none where it has not ended before."""
+def _logged_metrics(directory: RunDirectory, step: int) -> dict[str, dict[str, float]]:
+    """Return what validations of a step have measured, by set."""
     try:
-        found: dict[str, dict[str, float]] = json.loads((directory.path / ACCURACY_FILE).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        lines = directory.validations.read_bytes().splitlines()
+    except OSError:
         return {}
-    return found
+    records = [json.loads(line) for line in lines if step_of_line(line) == step]
+    return {record["dataset"]: record["metrics"] for record in records}

@@ -43,14 +43,16 @@ SAMPLE, PACKED = "sample", "packed"
 def step_samples(options: MultitaskOptions, ranks: int = 1) -> int:
     """Return a rank's samples of a step, those of the first one where steps may grow."""
     train = options.train
-    return train.target_batch_size // ranks if train.use_gradient_accumulation else train.base_batch_size
+    if train.use_gradient_accumulation:
+        return train.target_batch_size // ranks
+    return min(train.base_batch_size, largest_step(options, ranks))
 
 
 def largest_step(options: MultitaskOptions, ranks: int = 1) -> int:
     """Return the most samples of a step that a rank has."""
     train = options.train
     most = train.target_batch_size // ranks
-    return most if train.use_gradient_accumulation else max(train.base_batch_size, most)
+    return most if train.use_gradient_accumulation or ranks > 1 else max(train.base_batch_size, most)
 
 
 def build_network(loaded: Loaded, data: TaskData) -> nn.Module:
@@ -121,13 +123,14 @@ def build_task_model(
     return model
 
 
-def draws_of(loaded: Loaded, data: TaskData, network: nn.Module) -> OwnStream:
+def draws_of(loaded: Loaded, data: TaskData, network: nn.Module, ranks: int = 1) -> OwnStream:
     """Return the order of the samples: packed where batches may grow, in mixed batches of a fixed number else.
 
     Args:
         loaded: the option file.
         data: its samples.
         network: says what an image weighs beside a token.
+        ranks: how many share each step.
 
     Raises:
         InputError: the mixing cannot be used.
@@ -142,7 +145,7 @@ def draws_of(loaded: Loaded, data: TaskData, network: nn.Module) -> OwnStream:
             _cost(data, network) if grows and data.table.images.any() else None,
             options.manual_seed,
             step_samples=None if grows else step_samples(options),  # of any ranks: another number keeps the order
-            most_samples=largest_step(options) if grows else None,
+            most_samples=largest_step(options, ranks) if grows else None,
             packs=grows,
         )
 

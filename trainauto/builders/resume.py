@@ -18,7 +18,7 @@ from trainauto.reporting.log_gaps import rewind
 from trainauto.storage.resumes import CHANGED
 from trainauto.storage.run_directory import RunDirectory
 from trainauto.storage.run_log import logged_decisions, validated_sets
-from trainauto.storage.run_metadata import changed_options, configured_samples
+from trainauto.storage.run_metadata import changed_options, configured_samples, step_of_schedule
 
 logger = logging.getLogger(__name__)
 
@@ -45,6 +45,10 @@ def take_up(
     changes = ranks.broadcast_object(partial(changed_options, directory, parts.resolved, ranks.world_size))
     samples = ranks.broadcast_object(partial(configured_samples, directory, *configured))
     run.batch_scaling = replace(run.batch_scaling, configured_samples=samples)
+    if run.schedule.unit == "samples":  # counted in steps, a step counts as one
+        run.schedule = replace(
+            run.schedule, step=ranks.broadcast_object(partial(step_of_schedule, directory, run.schedule.step))
+        )
     _continue_run(run, directory, checkpoint, [*changes, *accepted])
 
 

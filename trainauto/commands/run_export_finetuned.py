@@ -4,8 +4,10 @@ import shutil
 from pathlib import Path
 
 import torch
+from safetensors import SafetensorError
 
 from trainauto.builders.finetuned import FinetunedModel, Loaded, load_finetuned
+from trainauto.commands.trained_model import check_folder_of_export
 from trainauto.core.errors import InputError, Problem
 from trainauto.core.files import directory_written_atomically
 from trainauto.core.units import size_text
@@ -38,15 +40,13 @@ def export_finetuned(
         message = f"{trained.folder} has no adapters: the whole model was trained"
         raise InputError(Problem(message, advice="Leave --merge out."))
     out = out or Path(f"{loaded.options.name}_{trained.folder.name}{'_merged' if merge else ''}")
-    if out.is_file() or (out.exists() and not overwrite):
-        advice = "Name another folder." if out.is_file() else "--overwrite replaces it."
-        raise InputError(Problem(f"{out} is there already", advice=advice))
+    check_folder_of_export(out, overwrite=overwrite)
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         with directory_written_atomically(out) as temporary, without_library_noise():
             _write(trained, temporary, merge=merge, half=half)
-    except OSError as error:
-        message = f"cannot write {out}: {error.strerror or error}"
+    except (OSError, SafetensorError) as error:
+        message = f"cannot write {out}: {getattr(error, 'strerror', None) or error}"
         raise InputError(Problem(message, advice="Name another folder.")) from error
     size = sum(file.stat().st_size for file in out.rglob("*") if file.is_file())
     base = trained.base

@@ -20,7 +20,7 @@ from trainauto.options.load import LoadedOptions, load_options
 from trainauto.options.run_options import FileOptions
 from trainauto.options.tracker_options import TRACKERS
 from trainauto.reporting.formatting import missing_text
-from trainauto.storage.run_directory import RunDirectory
+from trainauto.storage.run_directory import SCHEDULE_STEP, RunDirectory
 from trainauto.storage.run_log import logged_decisions, logged_steps
 from trainauto.storage.run_options import options_of
 
@@ -184,6 +184,7 @@ def replay(logged: LoggedRun, loaded: Sequence[LoadedOptions[FileOptions]]) -> i
             run.loader.replay(batches, done)
             # Without automations nobody knows the batch they were to keep.
             run.batch_scaling = replace(run.batch_scaling, configured_samples=part.origin["configured_samples"])
+            run.schedule = replace(run.schedule, step=part.origin.get(SCHEDULE_STEP, run.schedule.step))
             run.journal.take()  # what a resume has decided stands in the log
             run.controls.stop_reason = ""
             run.summary = ending_with(run.summary, last_step, batches[-1].first_sample + batches[-1].samples)
@@ -291,5 +292,5 @@ def _check_samples(origin: Mapping[str, Any], dataset: "DynamicDataset") -> None
         message = f"dataset '{dataset.name}' holds other samples than those the run was trained on"
     else:
         return
-    advice = "Name the same samples with --force_yml, such as datasets:train:dataroot_gt=FOLDER of images."
+    advice = "Name the same samples: --force_yml changes the option that says where they lie."
     raise InputError(Problem(message, advice=advice))

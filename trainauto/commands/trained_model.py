@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from safetensors import SafetensorError
 from torch import nn
 
 from trainauto.builders.load_plugins import load_plugins
@@ -22,6 +23,7 @@ from trainauto.core.units import size_text
 from trainauto.data import DynamicDataset
 from trainauto.distributed.communicator import SINGLE_PROCESS
 from trainauto.engine.checkpoint import Checkpoints
+from trainauto.engine.random_state import seed_everything
 from trainauto.engine.signals import StopSignals
 from trainauto.forecast.task import Task
 from trainauto.models.base_model import BaseModel
@@ -70,6 +72,7 @@ def loaded_model(
     step, folder = Checkpoints(directory.checkpoints, keep=0).named(parsed.checkpoint or "best")
     with _where_it_was_started(directory):
         load_plugins(loaded)
+        seed_everything(loaded.options.manual_seed)  # as the run did, for sets and models that draw numbers
         precision = choose_precision(loaded)
         request = PartsRequest(precision, 1, pretrained=False, check_samples=_any_samples, earlier=directory)
         parts = task.parts(loaded, request)
@@ -140,9 +143,7 @@ def write(
     with loaded_model(task, directory, loaded, parsed) as trained:
         merge, half = parsed.merge, parsed.half
         out = start / (parsed.out or Path(f"{trained.name}_{trained.step}{'_merged' if merge else ''}"))
-        if out.is_file() or (out.exists() and not parsed.overwrite):
-            advice = "Name another folder." if out.is_file() else "--overwrite replaces it."
-            raise InputError(Problem(f"{out} is there already", advice=advice))
+        check_folder_of_export(out, overwrite=parsed.overwrite)
         network = trained.parts.finished_network()
         if merge:
             network = _merged(network)
@@ -152,12 +153,30 @@ def write(
             out.parent.mkdir(parents=True, exist_ok=True)
             with directory_written_atomically(out) as temporary:
                 how = trained.parts.write_network(network, temporary)
-        except OSError as error:
-            message = f"cannot write {out}: {error.strerror or error}"
+        except (OSError, SafetensorError) as error:
+            message = f"cannot write {out}: {getattr(error, 'strerror', None) or error}"
             raise InputError(Problem(message, advice="Name another folder.")) from error
     size = sum(file.stat().st_size for file in out.rglob("*") if file.is_file())
     shown = out.relative_to(start) if out.is_relative_to(start) else out
     return f"{shown}: {trained.parts.network_words} of step {trained.step}, {size_text(size)}\n  {how.format(shown)}"
+
+
+def check_folder_of_export(out: Path, *, overwrite: bool) -> None:
+    """Refuse a folder that is there, unless it is an earlier export that is to be replaced.
+
+    Raises:
+        InputError: says what is in the way.
+    """
+    if not out.exists() or (overwrite and out.is_dir() and not list(out.iterdir())):
+        return
+    folders = {folder.name for folder in out.glob("*/")} - {"additional_chat_templates"}
+    is_export = out.is_dir() and any(out.glob("*.safetensors")) and not folders
+    if is_export and overwrite:
+        return
+    if is_export:
+        raise InputError(Problem(f"{out} is there already", advice="--overwrite replaces it."))
+    message = f"{out} is there already, and is no folder that holds an export alone"
+    raise InputError(Problem(message, advice="Name another folder."))
 
 
 def _merged(network: nn.Module) -> nn.Module:

@@ -55,6 +55,13 @@ def planned_split(plan: Plan, samples: int, extent: int, share: float = 1.0) -> 
     return MicrobatchSplit(math.ceil(samples / largest), extent)
 
 
+def gradients_of_nothing(objective: Objective, split: MicrobatchSplit, device: torch.device) -> Gradients:
+    """Return what a rank without samples has: no gradient, and a scaler that is ready to step."""
+    if objective.scaler is not None:  # it makes its factor with the first loss, and this rank may have had none
+        objective.scaler.scale(torch.zeros(1, device=device))
+    return Gradients({}, {}, split)
+
+
 def divided(
     objective: Objective, planned: MicrobatchSplit, batch: Batch, snapshot: StepSnapshot, ranks: Communicator
 ) -> MicrobatchSplit:

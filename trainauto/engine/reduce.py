@@ -11,7 +11,7 @@ import torch
 
 from trainauto.core.errors import TrainautoError
 from trainauto.core.noise_scale import NoiseSample
-from trainauto.core.plan import BatchShape
+from trainauto.core.plan import BATCH_SIZE, BatchShape
 from trainauto.core.records import MicrobatchSplit, PeakReading, RankFigures, StepRecord
 from trainauto.core.sharding import SampleSharding
 from trainauto.distributed.communicator import Communicator
@@ -81,7 +81,8 @@ def _merged_step(sharding: SampleSharding, mine: StepRecord, reports: Sequence[M
         task_samples={task: samples for task, (_, samples) in tasks.items()},
         ranks=RankFigures(
             count=len(reports),
-            planned_samples=mine.draw_samples or sharding.total(mine.plan.batch_size),
+            # Where a plan counts samples, a draw that an epoch's end cuts short is none of the plan's.
+            planned_samples=sharding.total(mine.plan.batch_size) if BATCH_SIZE in mine.plan else mine.draw_samples,
             worst=worst,
             ooms={rank: report["ooms"] for rank, report in enumerate(reports) if report["ooms"]},
         ),

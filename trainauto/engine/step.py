@@ -22,9 +22,9 @@ from trainauto.core.noise_scale import NoiseSample
 from trainauto.core.objectives import MicroBatch, Objective, parameters_of
 from trainauto.core.plan import BATCH_SIZE, Axis, size_axis
 from trainauto.core.records import MicrobatchSplit
-from trainauto.core.workload import split, weight_of
+from trainauto.core.workload import Workload, split, weight_of
 from trainauto.distributed.communicator import ABORT, DOES_NOT_FIT, LOST, OK, SINGLE_PROCESS, Communicator
-from trainauto.engine.gradients import as_planned, compute_gradients, divided, on_device
+from trainauto.engine.gradients import as_planned, compute_gradients, divided, gradients_of_nothing, on_device
 from trainauto.engine.handed_on import say_differing
 from trainauto.engine.optimizer_step import step_optimizer
 from trainauto.engine.part_norms import PartNorms
@@ -125,7 +125,19 @@ def weight_of_step(batch: Batch, ranks: Communicator) -> float:
     """Return what the loss of the whole step is a mean over, on all ranks; every rank must ask."""
     if batch.workload.weighs_samples:
         return batch.step_samples
-    mine = weight_of(batch.workload, batch.tensors) if len(batch) else 0.0
+    return tell_weight(batch.workload, weight_of(batch.workload, batch.tensors) if len(batch) else 0.0, ranks)
+
+
+def tell_weight(workload: Workload, mine: float, ranks: Communicator) -> float:
+    """Return what the parts of all ranks weigh together; where each sample weighs one, nobody asks.
+
+    Args:
+        workload: of the samples.
+        mine: what the part of this rank weighs; 0 where it has none, not even for an error.
+        ranks: who train the step.
+    """
+    if workload.weighs_samples:
+        return mine
     return fsum(message["weight"] for message in ranks.all_gather_object({"weight": mine}))
 
 
@@ -267,7 +279,7 @@ class _Step:
             if objective.notes is not None:
                 objective.notes.begin()
             self._snapshot.take()
-            return Gradients({}, {}, split)
+            return gradients_of_nothing(objective, split, self._model.device)
         with onednn.left_aside(split.without_onednn):
             gradients = compute_gradients(
                 objective,

@@ -15,7 +15,7 @@ from trainauto.core.workload import UnevenSamples
 from trainauto.distributed.communicator import ABORT
 from trainauto.engine.oom_policy import on_batch_too_large, on_recovered
 from trainauto.engine.reduce import reduce_failure, reduce_step
-from trainauto.engine.step import StepSettings
+from trainauto.engine.step import StepSettings, tell_weight
 from trainauto.engine.step_outcome import DoesNotFit, Stepped
 from trainauto.engine.training import Training
 from trainauto.memory.monitor.release import heap_trimmed_after, release_between_plans
@@ -39,6 +39,7 @@ def next_batch(run: Training, batches: Iterator[Batch]) -> Batch:
             batch = next(batches)
     except InputError as error:
         if not run.ranks.reduces_in_backward:  # there nobody waits where a word would be heard
+            tell_weight(run.loader.dataset.workload, 0.0, run.ranks)  # the others ask for it before they compute
             run.ranks.sum_gradients(parameters_of(run.model.objectives_at(run.progress.steps + 1)[0]), ABORT)
             have_saved(error, Saving.TOGETHER)
         raise
@@ -152,9 +153,9 @@ def record_step(
 def fills_plan(batch: Batch) -> bool:
     """Say whether samples are about as large as the largest there are, where plans count them and nothing else."""
     workload, plan = batch.workload, batch.plan
-    if not isinstance(workload, UnevenSamples) or plan.has_size or BATCH_SIZE not in plan or not len(batch):
+    if not isinstance(workload, UnevenSamples) or plan.has_size or BATCH_SIZE not in plan:
         return True
-    return workload.fullness(batch.tensors, plan.forward_batch_size) >= AS_LARGE
+    return bool(len(batch)) and workload.fullness(batch.tensors, plan.forward_batch_size) >= AS_LARGE
 
 
 def take_in(run: Training, record: StepRecord) -> None:

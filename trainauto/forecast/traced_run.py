@@ -44,6 +44,7 @@ def fake_training(
     *,
     clips: bool,
     like_cuda: bool,
+    sums_after: bool = False,
     told: tuple[Tensor, ...] = (),
 ) -> FakeTraining:
     """Return training on fake tensors with what a card's libraries take, where it is on one.
@@ -54,10 +55,11 @@ def fake_training(
         precision: number format, and the device.
         clips: gradients are clipped.
         like_cuda: count what a card's libraries take, also where the run is not on one.
+        sums_after: ranks sum their gradients after the backward pass, through a buffer that is held all the time.
         told: tensors whose values say sizes.
     """
     libraries = card_libraries() if like_cuda or precision.device.type == "cuda" else None
-    return FakeTraining(build, batch_of, clips=clips, libraries=libraries, told=told)
+    return FakeTraining(build, batch_of, clips=clips, libraries=libraries, sums_after=sums_after, told=told)
 
 
 class FakeRun(FakeTraining):

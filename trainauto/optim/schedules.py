@@ -92,10 +92,12 @@ class RateSchedule:
         total: length of the run, in ``unit``.
         unit: what length and warm-up are counted in.
         warmup: length of the linear warm-up, in ``unit``; 0 is none.
+        warmup_steps: the same in steps of ``step``; it comes before ``warmup``.
         decays_after_warmup: whether the shape runs over what the warm-up leaves of the run, as in transformers, so that
             the whole rate is reached; by default it runs over all of the run. Milestones stay at their places.
         step: what a step counts in ``unit``. A warm-up gives each step the rate of its end, so that the first is not at
-            rate 0: with the samples of a step, a run counted in samples has the rates of one counted in steps.
+            rate 0: with the samples of a step, a run counted in samples has the rates of one counted in steps. They
+            are those of the step that the run began with, whatever the ranks of now.
     """
 
     shape: Shape
@@ -104,6 +106,7 @@ class RateSchedule:
     warmup: float = 0.0
     decays_after_warmup: bool = False
     step: float = 1.0
+    warmup_steps: float = 0.0
 
     def done(self, progress: Progress) -> int:
         """Return how much of the run lies behind, in ``unit``."""
@@ -115,15 +118,20 @@ class RateSchedule:
 
     def factor_at(self, done: float) -> float:
         """Return the factor for the step that begins where ``done`` of the run, in ``unit``, lies behind."""
-        warm = min(1.0, (done + self.step) / self.warmup) if self.warmup else 1.0
+        length = self._warmup
+        warm = min(1.0, (done + self.step) / length) if length else 1.0
         return warm * self.shape(self._share(done))
+
+    @property
+    def _warmup(self) -> float:
+        return self.warmup_steps * self.step or self.warmup
 
     def _share(self, done: float) -> float:
         """Return the share that is done of what the shape runs over."""
         if done >= self.total:
             return 1.0
         is_whole = not self.decays_after_warmup or isinstance(self.shape, Milestones)
-        begin = 0.0 if is_whole else self.warmup
+        begin = 0.0 if is_whole else self._warmup
         return (done - begin) / (self.total - begin) if done > begin else 0.0
 
     def set_rates(self, optimizers: Iterable[Optimizer], progress: Progress, extra_factor: float = 1.0) -> None:

@@ -232,13 +232,13 @@ class FinetuneOptions(FileOptions):
 
     def of_steps(self, world_size: int) -> dict[str, Any]:
         """Return the options that the memory of a step depends on."""
-        del world_size
         training = {"per_device_train_batch_size", "gradient_accumulation_steps", "max_batch_size", "max_grad_norm"}
         included: dict[str, Any] = {
             **dict.fromkeys(("task", "model", "lora", "dataset", *OF_STEPS), True),
             "training": {*training, "weight_decay"},
         }
-        return self.model_dump(mode="json", include=included)
+        # One rank holds no room for sums, two hold as much as any other number.
+        return self.model_dump(mode="json", include=included) | ({"sums": True} if world_size > 1 else {})
 
 
 def step_conversations(training: FinetuneTraining) -> int:

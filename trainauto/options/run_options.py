@@ -181,9 +181,8 @@ class FileOptions(Section):
 
     def of_steps(self, world_size: int) -> dict[str, Any]:
         """Return the options that the memory of a step depends on, for so many ranks: here all that might be."""
-        del world_size
         aside = {"name", "path", "logger", "training_automations", "memory", "device", "num_threads", "manual_seed"}
-        return self.model_dump(mode="json", exclude=aside)
+        return self.model_dump(mode="json", exclude=aside) | ({"sums": True} if world_size > 1 else {})
 
 
 @dataclass(frozen=True)

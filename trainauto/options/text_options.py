@@ -211,16 +211,14 @@ class TextOptions(RunOptions):
 
     def of_steps(self, world_size: int) -> dict[str, Any]:
         """Return the options that the memory of a step depends on."""
-        del world_size
         train = {"optim", "ema_decay", "grad_clip", "packed", "row_length"}
-        return self.model_dump(
-            mode="json",
-            include={
-                **dict.fromkeys(("task", "model", *OF_STEPS), True),
-                "train": train,
-                "datasets": {"train": {"max_length"}},
-            },
-        )
+        included: dict[str, Any] = {
+            **dict.fromkeys(("task", "model", *OF_STEPS), True),
+            "train": train,
+            "datasets": {"train": {"max_length"}},
+        }
+        # One rank holds no room for sums, two hold as much as any other number.
+        return self.model_dump(mode="json", include=included) | ({"sums": True} if world_size > 1 else {})
 
 
 def row_width(options: TextOptions) -> int:

@@ -21,6 +21,9 @@ from trainauto.core.json_text import read_object, step_of_line
 
 CURRENT = "current"
 
+SCHEDULE_STEP = "schedule_step"
+"""Key of origin.json with what a step counts in the schedule of the run."""
+
 CHANGED_OPTIONS = "changed"
 """Key of origin.json with the options that are not at their defaults, as (key, value, default)."""
 

@@ -17,7 +17,7 @@ from trainauto.options.load import LoadedOptions
 from trainauto.options.lookup import field_at
 from trainauto.options.run_options import FileOptions
 from trainauto.options.source_locations import KeyPath, dotted
-from trainauto.storage.run_directory import CHANGED_OPTIONS, RunDirectory
+from trainauto.storage.run_directory import CHANGED_OPTIONS, SCHEDULE_STEP, RunDirectory
 
 CURVES = "tensorboard"
 """Key of config.json that says where the event files are, seen from the run's folder."""
@@ -55,6 +55,16 @@ def configured_samples(directory: RunDirectory, samples: int, samples_of_a_rank:
     before = _origin(directory)
     is_the_same = before.get("configured_of_a_rank") == samples_of_a_rank
     return int(before["configured_samples"]) if is_the_same and "configured_samples" in before else samples
+
+
+def step_of_schedule(directory: RunDirectory, step: float) -> float:
+    """Return what a step counts in the schedule of a run that resumes: what it counted when the run began.
+
+    Args:
+        directory: the run.
+        step: what it would count now, on other ranks perhaps.
+    """
+    return float(_origin(directory).get(SCHEDULE_STEP, step))
 
 
 def with_blocks(loaded: LoadedOptions[FileOptions], blocks: Sequence[str] | None) -> LoadedOptions[FileOptions]:
@@ -101,6 +111,7 @@ def write_run_metadata(
     configured: tuple[int, int],
     step: int,
     world_size: int = 1,
+    schedule_step: float = 1.0,
 ) -> None:
     """Keep the options: as they stand in the file, as given (with what the command line set), and as resolved.
 
@@ -114,8 +125,10 @@ def write_run_metadata(
             train.
         step: the step it stands at.
         world_size: how many train it together.
+        schedule_step: what a step counts in the schedule.
     """
     origin = origin_of(loaded, dataset) | {
+        SCHEDULE_STEP: schedule_step,
         "configured_samples": configured[0],
         "configured_of_a_rank": configured[1],
         "ranks": world_size,

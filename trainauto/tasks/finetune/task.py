@@ -76,11 +76,12 @@ class FineTuning(EngineTask[FinetuneOptions]):
         from trainauto.builders.precision import choose_precision
         from trainauto.forecast.traced_run import fake_training
 
-        del world_size
         precision = choose_precision(loaded)
         build, batch_of, told = fake_finetuning(loaded, precision, known)
         clips = bool(loaded.options.training.max_grad_norm)
-        return fake_training(build, batch_of, precision, clips=clips, like_cuda=like_cuda, told=told)
+        return fake_training(
+            build, batch_of, precision, clips=clips, like_cuda=like_cuda, sums_after=world_size > 1, told=told
+        )
 
     def plan(self, loaded: Loaded, request: CardsRequest) -> "CardPlans":
         """Say how many conversations fit on each card."""

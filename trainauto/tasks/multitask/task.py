@@ -69,14 +69,13 @@ class SeveralTasks(EngineTask[MultitaskOptions]):
         from trainauto.builders.precision import choose_precision
         from trainauto.forecast.traced_run import fake_network, fake_training
 
-        del world_size
         precision = choose_precision(loaded)
         if SAMPLE not in known:
             data = build_task_data(loaded)
             known = facts_of(data, shared_names(loaded.options, data, build_network(loaded, data)), None)
         clips = loaded.options.settings.max_norm is not None
         made = fake_task_model(loaded, precision, known, fake_network)
-        return fake_training(*made, precision, clips=clips, like_cuda=like_cuda)
+        return fake_training(*made, precision, clips=clips, like_cuda=like_cuda, sums_after=world_size > 1)
 
     def sample_options(self, loaded: Loaded) -> Mapping[str, Any]:
         """Return the options that say which samples steps have."""

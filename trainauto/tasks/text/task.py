@@ -50,11 +50,10 @@ class LanguageModels(EngineTask[TextOptions]):
         from trainauto.builders.precision import choose_precision
         from trainauto.forecast.traced_run import fake_training
 
-        del world_size
         precision = choose_precision(loaded)
         made = fake_language_model(loaded, precision, known)
         clips = loaded.options.settings.max_norm is not None
-        return fake_training(*made, precision, clips=clips, like_cuda=like_cuda)
+        return fake_training(*made, precision, clips=clips, like_cuda=like_cuda, sums_after=world_size > 1)
 
     def first_plan(self, loaded: Loaded) -> "Plan":
         """Return the rows of the first batch, as long as they may be."""

@@ -15,6 +15,7 @@ from trainauto.core.units import MIB
 from trainauto.core.words import counted
 from trainauto.data.packed_stream import PackedEpoch, PackedStream
 from trainauto.data.packing import BatchCost, IntArray, Packing
+from trainauto.data.sampler import REORDERS, ShuffledStream
 from trainauto.tasks.multitask.batches.mixed_batches import BatchMixing
 from trainauto.tasks.multitask.batches.sample_cost import padded_costs
 from trainauto.tasks.multitask.batches.samples import SampleTable
@@ -145,7 +146,8 @@ class MixedStream(PackedStream):
 
     def state_dict(self) -> dict[str, Any]:
         """Return what was packed, for a checkpoint: plain numbers and text."""
-        return {str(epoch): _saved(packed) for epoch, packed in self._epochs.items()}
+        packed = {str(epoch): _saved(packed) for epoch, packed in self._epochs.items()}
+        return {**ShuffledStream.state_dict(self), **packed}
 
     def state_at(self, position: int) -> dict[str, Any]:
         """Return what was packed when draws had come to a position that is not forgotten, and no further."""
@@ -159,7 +161,9 @@ class MixedStream(PackedStream):
         Raises:
             CheckpointError: it is none of a set of so many samples.
         """
-        self._epochs = {int(epoch): _restored(versions, self.samples) for epoch, versions in state.items()}
+        ShuffledStream.load_state_dict(self, state)
+        versions = {int(epoch): saved for epoch, saved in state.items() if epoch != REORDERS}
+        self._epochs = {epoch: _restored(saved, self.samples) for epoch, saved in versions.items()}
 
     def _check(self, rest: IntArray, bound: int) -> None:
         costs = self._mixing.costs_alone(self.sizes.take(rest))

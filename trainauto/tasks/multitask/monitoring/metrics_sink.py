@@ -44,11 +44,10 @@ class MetricsSink(Sink):
         """Note a step; the epoch ends with the step that completes it."""
         del decisions
         epoch = (progress.samples - record.shape.samples) // self._samples
-        if not self._monitor.has_open_batches:
-            self._monitor.start_epoch(epoch)
         self._monitor.record_batch(metrics_of(record, record.task_losses, record.task_samples, self._clock()))
         if progress.samples // self._samples > epoch:
             self._monitor.end_epoch()
+            self._monitor.start_epoch(progress.samples // self._samples)
 
     def rolled_back(self, summary: RunSummary, rollback: Rollback) -> None:
         """Cut off what was undone."""
@@ -71,6 +70,7 @@ class MetricsSink(Sink):
             self._monitor.resume(progress.steps, progress.samples // self._samples)
         else:
             self._monitor.begin_run()
+        self._monitor.start_epoch(progress.samples // self._samples)
         self._has_begun = True
 
 

@@ -181,7 +181,9 @@ class PackedRowDraws:
 
     def part_size(self, first_sample: int, samples: int, plan: Plan) -> int:
         """Return how many of the next samples fit the plan together; one is taken to."""
-        return min(samples, self.batch_size(first_sample, plan))
+        together, ranks = self._together(first_sample, plan), self.stream.ranks
+        # Of what is drawn already no rank lacks a text, so that all of them are as many as fit on each.
+        return min(samples, max(1, together // ranks))
 
 
 def draws_of(dataset: TextDataset, seed: int, ranks: int = 1) -> tuple[ShuffledStream, Batcher]:

@@ -110,6 +110,16 @@ def test_a_bound_under_which_nothing_was_drawn_leaves_no_trace_after_a_resume_ei
     assert samples_of(again, expected) == samples_of(calm, expected)
 
 
+def test_a_resume_keeps_the_order_that_a_rollback_has_begun() -> None:
+    dataset = mixed_set(40)
+    whole, resumed = stream_of(dataset), stream_of(dataset)
+    whole.reorder_from(10, 1)
+    resumed.load_state_dict(whole.state_dict())
+    plain, plans = stream_of(dataset), {0: 60}
+    first, second, other = (samples_of(one, draws(one, plans, 0, 80)) for one in (whole, resumed, plain))
+    assert first == second != other
+
+
 def test_a_damaged_state_and_one_of_another_set_are_refused() -> None:
     stream = stream_of(mixed_set(20))
     draws(stream, {0: 300}, 0, 20)
