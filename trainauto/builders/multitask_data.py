@@ -21,7 +21,7 @@ from trainauto.tasks.multitask.batches.task_shares import task_shares
 from trainauto.tasks.multitask.model_inputs import TensorsOnly
 from trainauto.tasks.multitask.registry import SAMPLE_SETS
 from trainauto.tasks.multitask.trainer_data import TaskSamples, check_evaluated
-from trainauto.tasks.text.training.tokenizers import load_tokenizer, train_tokenizer
+from trainauto.tasks.text.training.tokenizers import holds_tokenizer, load_tokenizer, train_tokenizer
 
 Loaded = LoadedOptions[MultitaskOptions]
 
@@ -115,7 +115,7 @@ def _check_tasks(loaded: Loaded, table: SampleTable) -> None:
 def _tokenizer(loaded: Loaded, samples: Any, earlier: RunDirectory | None) -> Any:
     """Return the tokenizer of an earlier run, one trained on the texts of the training set, or a loaded one."""
     chosen = loaded.options.tokenizer
-    if earlier is not None and (kept_model(earlier) / "tokenizer_config.json").is_file():
+    if earlier is not None and holds_tokenizer(kept_model(earlier)):
         return load_tokenizer(kept_model(earlier))
     if chosen.train is None:
         with locate_errors(loaded, ("tokenizer",)):

@@ -13,7 +13,7 @@ from trainauto.tasks.text.training.encoding import encode_samples
 from trainauto.tasks.text.training.text_dataset import TextDataset
 from trainauto.tasks.text.training.text_files import read_texts
 from trainauto.tasks.text.training.text_samples import TextSample, set_aside
-from trainauto.tasks.text.training.tokenizers import Vocabulary, load_tokenizer, train_tokenizer
+from trainauto.tasks.text.training.tokenizers import Vocabulary, holds_tokenizer, load_tokenizer, train_tokenizer
 
 Loaded = LoadedOptions[TextOptions]
 
@@ -85,7 +85,7 @@ def _of_files(
 def _tokenizer(loaded: Loaded, samples: Sequence[TextSample], earlier: RunDirectory | None) -> Any:
     """Return the tokenizer: that of an earlier run, a trained one, or that of a folder or the hub."""
     options = loaded.options
-    if earlier is not None and (kept_model(earlier) / "tokenizer_config.json").is_file():
+    if earlier is not None and holds_tokenizer(kept_model(earlier)):
         return load_tokenizer(kept_model(earlier))
     if options.tokenizer.train is not None:
         with locate_errors(loaded, ("tokenizer", "train")):

@@ -3,10 +3,13 @@
 import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from trainauto.core.errors import InputError, Problem
+from trainauto.core.files import write_atomically
 from trainauto.tasks.text.training.hub import as_written_for_hub, hub_errors, is_local
 
 logger = logging.getLogger(__name__)
@@ -19,6 +22,9 @@ SPECIAL_TOKENS = (PAD, END_OF_TEXT, END_OF_TURN, *ROLES)
 BYTES = 256
 SMALLEST_VOCABULARY = BYTES + len(SPECIAL_TOKENS)
 """Every byte is a token, so that no text is unknown."""
+
+TOKENIZER_CONFIG = "tokenizer_config.json"
+"""File of transformers in a tokenizer's folder."""
 
 CHAT_TEMPLATE = (
     "{% for message in messages %}<|{{ message['role'] }}|>\n{{ message['content'] }}<|end|>\n{% endfor %}"
@@ -129,9 +135,26 @@ def load_tokenizer(source: str | Path, *, argument: str = "pretrained") -> Any:
 
 
 def save_tokenizer(tokenizer: Any, folder: Path) -> None:
-    """Write a tokenizer for :func:`load_tokenizer`; ``folder`` may be that of a model."""
-    folder.mkdir(parents=True, exist_ok=True)
-    tokenizer.save_pretrained(str(folder))
+    """Write a tokenizer for :func:`load_tokenizer`; ``folder`` may be that of a model.
+
+    Each file is whole or not there, and the one that tells that there is a tokenizer comes last.
+    """
+    with TemporaryDirectory() as made:
+        tokenizer.save_pretrained(made)
+        files = (file for file in sorted(Path(made).rglob("*")) if file.is_file())
+        for file in sorted(files, key=lambda file: file.name == TOKENIZER_CONFIG):
+            place = folder / file.relative_to(made)
+            place.parent.mkdir(parents=True, exist_ok=True)
+            write_atomically(place, partial(_copy, file))
+
+
+def holds_tokenizer(folder: Path) -> bool:
+    """Say whether :func:`save_tokenizer` has written one into a folder."""
+    return (folder / TOKENIZER_CONFIG).is_file()
+
+
+def _copy(source: Path, place: Path) -> None:
+    place.write_bytes(source.read_bytes())
 
 
 def special_ids(vocabulary: Vocabulary) -> Mapping[str, int | None]:
