@@ -36,13 +36,21 @@ def add_to(commands: Commands) -> None:
     )
     takes_network(parser)
     parser.add_argument(
-        "out", nargs="?", type=Path, metavar="OUT", help="file to write; default NAME_xSCALE_STEP.FORMAT here"
+        "out",
+        nargs="?",
+        type=Path,
+        metavar="OUT",
+        help="file to write, or folder; default NAME_xSCALE_STEP.FORMAT here, of models of other tasks NAME_STEP",
     )
     parser.add_argument("--format", choices=FORMATS, help="default: by the suffix of OUT, else safetensors")
     parser.add_argument("--half", action="store_true", help="float16 in place of float32")
     parser.add_argument("--size", metavar="HxW", help="onnx: for images of this size only, e.g. 256x256; default any")
     parser.add_argument("--merge", action="store_true", help="of adapters: a whole model that holds what they add")
-    parser.add_argument("--overwrite", action="store_true", help="replace OUT if it is there")
+    parser.add_argument(
+        "--overwrite",
+        action="store_true",
+        help="replace OUT if it is there: a file, or a folder that holds an export alone",
+    )
     parser.set_defaults(execute=_run)
 
 
