@@ -10,11 +10,12 @@ from torch import nn
 
 from trainauto.builders.components import locate_errors
 from trainauto.builders.language_networks import build_language_model, build_network
+from trainauto.builders.schedules import length_of
 from trainauto.builders.task_parts import TaskParts
 from trainauto.builders.texts import Loaded, build_texts, kept_model, vocabulary_facts
 from trainauto.core.plan import TOKENS, Axis, Plan
 from trainauto.core.records import Progress
-from trainauto.core.run_events import DETAIL, LengthUnit
+from trainauto.core.run_events import DETAIL
 from trainauto.core.words import counted
 from trainauto.data import DynamicDataset
 from trainauto.data.batcher import Batcher
@@ -81,7 +82,7 @@ class LanguageModelParts(TaskParts):
         self.network_words = _words_of(options, self.network)
         self.datasets = [self.train_set, *self._texts.val_sets]
         self.scans = {dataset.name: dataset.scan() for dataset in self.datasets}
-        self.length = _length(options, len(self.train_set))
+        self.length = length_of(options.train, options.train.total_epochs, len(self.train_set))
         self.length_key = "total_epochs under train" if options.train.total_epochs is not None else ""
         self.validates_every = options.val.val_freq if self._texts.val_sets else 0
         self.metrics, self.best_metric = (LOSS, PERPLEXITY), PERPLEXITY
@@ -195,13 +196,3 @@ def _words_of(options: TextOptions, network: nn.Module) -> str:
     configuration: Any = network.config
     lora = options.model.lora
     return f"{configuration.model_type}{f', LoRA of rank {lora.r}' if lora is not None else ''}"
-
-
-def _length(options: TextOptions, samples: int) -> tuple[int, LengthUnit]:
-    """Return the length of a run of so many training samples, and what it is counted in."""
-    train = options.train
-    if train.total_iter is not None:
-        return train.total_iter, "steps"
-    if train.total_samples is not None:
-        return train.total_samples, "samples"
-    return max(1, round((train.total_epochs or 1) * samples)), "samples"

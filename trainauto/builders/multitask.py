@@ -22,7 +22,7 @@ from trainauto.builders.multitask_networks import (
     step_samples,
 )
 from trainauto.builders.own_controller import controller_settings, switches_with_controller
-from trainauto.builders.schedules import build_shape
+from trainauto.builders.schedules import build_shape, length_of
 from trainauto.builders.task_parts import PartsRequest, TaskParts
 from trainauto.builders.texts import kept_model
 from trainauto.core.errors import InputError, Problem
@@ -30,7 +30,6 @@ from trainauto.core.files import write_json_atomically
 from trainauto.core.json_text import step_of_line
 from trainauto.core.plan import BATCH_SIZE, TOKENS, Axis, Plan
 from trainauto.core.records import Progress
-from trainauto.core.run_events import LengthUnit
 from trainauto.core.words import counted
 from trainauto.data.batcher import Batcher, DividedEpochs
 from trainauto.data.packed_stream import PackedDraws
@@ -103,7 +102,10 @@ class MultitaskParts(TaskParts):
         self.datasets = [self.train_set, *(validation.dataset for validation in self._validations)]
         self.scans = {dataset.name: dataset.scan() for dataset in self.datasets}
         self.network_words = options.model.type
-        self.length, self.length_key = _length(options, len(self.train_set)), _length_key(options)
+        self.length, self.length_key = (
+            length_of(options.train, options.train.total_epochs, len(self.train_set)),
+            _length_key(options),
+        )
         self.rate_scaling = "none" if options.train.use_gradient_accumulation else "sqrt"
 
     def axes(self) -> tuple[Axis, ...]:
@@ -281,16 +283,6 @@ def _check_earlier(loaded: Loaded, directory: RunDirectory) -> None:
             message = f"{old[-1]} was written by an earlier version, whose runs cannot be resumed"
             advice = "Begin a new run without --auto_resume; a model of a plugin can load the weights of that folder."
             raise InputError(Problem(message, advice=advice))
-
-
-def _length(options: MultitaskOptions, samples: int) -> tuple[int, LengthUnit]:
-    """Return the length of a run of so many training samples, and what it is counted in."""
-    train = options.train
-    if train.total_iter is not None:
-        return train.total_iter, "steps"
-    if train.total_samples is not None:
-        return train.total_samples, "samples"
-    return max(1, round((train.total_epochs or 1) * samples)), "samples"
 
 
 def _length_key(options: MultitaskOptions) -> str:

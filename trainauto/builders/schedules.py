@@ -10,7 +10,7 @@ from trainauto.optim import SCHEDULES
 from trainauto.optim.registry import Shape
 from trainauto.optim.schedules import RateSchedule
 from trainauto.options.load import LoadedOptions
-from trainauto.options.run_options import RunOptions
+from trainauto.options.run_options import RunOptions, RunTraining
 from trainauto.options.schema import Options
 
 logger = logging.getLogger(__name__)
@@ -73,3 +73,12 @@ def build_schedule(loaded: LoadedOptions[RunOptions], model: BaseModel, total: i
     for optimizer in model.optimizers.values():
         RateSchedule.remember_rates(optimizer)
     return RateSchedule(shape, total, unit, warmup)
+
+
+def length_of(train: RunTraining, epochs: float | None, samples: int) -> tuple[int, LengthUnit]:
+    """Return the length of a run of so many training samples, and what it is counted in."""
+    if train.total_iter is not None:
+        return train.total_iter, "steps"
+    if train.total_samples is not None:
+        return train.total_samples, "samples"
+    return max(1, round((epochs or 1) * samples)), "samples"

@@ -129,7 +129,7 @@ def weight_of_step(batch: Batch, ranks: Communicator) -> float:
 
 
 def tell_weight(workload: Workload, mine: float, ranks: Communicator) -> float:
-    """Return what the parts of all ranks weigh together; where each sample weighs one, nobody asks.
+    """Return the sum of what the parts of all ranks weigh; where each sample weighs 1, nothing is exchanged.
 
     Args:
         workload: of the samples.
