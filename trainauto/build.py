@@ -21,6 +21,7 @@ from trainauto.builders.task_parts import PartsRequest
 from trainauto.builders.trackers import check_trackers, tracker_sinks
 from trainauto.control.controller import controllers_of
 from trainauto.control.noise import AMONG_RANKS
+from trainauto.core.errors import InputError, Problem
 from trainauto.core.records import Progress
 from trainauto.core.worker_process import WorkerProcess
 from trainauto.data import DynamicDataLoader, DynamicDataset
@@ -49,6 +50,7 @@ from trainauto.optim.schedules import RateSchedule
 from trainauto.options.load import LoadedOptions
 from trainauto.options.resource_options import AUTO
 from trainauto.options.run_options import FileOptions
+from trainauto.options.tasks import kind_of
 from trainauto.reporting.default_sinks import default_sinks
 from trainauto.reporting.reporter import Reporter
 from trainauto.reporting.sinks import Sink
@@ -167,8 +169,7 @@ def _build_model(
         warm_start = beside.submit(tell) if ranks.is_first else None
         try:
             load_compiler()
-            parallel = parallel_of(loaded.options, ranks)
-            model = parts.task.build_model(parts.precision, pretrained=pretrained, parallel=parallel)
+            model = _with_ranks(parts, pretrained=pretrained)
             schedule = parts.task.build_schedule(model)
         except BaseException:
             if tracer is not None:
@@ -182,6 +183,22 @@ def _build_model(
         if kept_blocks is not None:
             say_parts(kept_blocks, model)
     return model, schedule, start
+
+
+def _with_ranks(parts: RunParts, *, pretrained: bool) -> BaseModel:
+    """Build the model, whose network is one of several ranks where they meet in its backward pass.
+
+    Raises:
+        InputError: they are to, and the task, of a plugin perhaps, does not have it so.
+    """
+    loaded = parts.loaded
+    parallel = parallel_of(loaded.options, parts.ranks)
+    model = parts.task.build_model(parts.precision, pretrained=pretrained, parallel=parallel)
+    if parallel is None or parallel.is_used:
+        return model
+    message = f"runs of {kind_of(loaded.options).words} know no ddp_overlap and no fully_shard"
+    advice = "Leave them out: gradients are then summed after the backward pass."
+    raise InputError(Problem(message, loaded.places.of_value(("distributed",)), advice))
 
 
 def _known_of(parts: RunParts, tracer: WorkerProcess | None, kept_blocks: tuple[str, ...] | None) -> WarmStart:
@@ -257,7 +274,7 @@ def _assembled(
             batch_scaling=_batch_scaling(parts, configured_samples),
             last_resort=parts.task.last_resort(checkpointing_may_help=start.checkpointing_may_help),
             length_key=parts.task.length_key,
-            closing=partial(parts.task.finish, directory) if ranks.is_first else _nothing_more,
+            closing=partial(_close, parts, directory),
             limit_bytes=parts.limit_bytes,
             memory_target_bytes=summary.memory_target_bytes,
             ranks=ranks,
@@ -270,16 +287,17 @@ def _assembled(
         yield run
 
 
-def _nothing_more(_progress: Progress) -> tuple[()]:
-    """Say nothing: the first rank writes what a run leaves behind."""
-    return ()
+def _close(parts: RunParts, directory: RunDirectory, progress: Progress) -> Sequence[tuple[str, str]]:
+    """Have the first rank write what a run leaves behind, and return lines of its end; every rank must ask."""
+    with parts.task.gathered_weights():
+        return parts.task.finish(directory, progress) if parts.ranks.is_first else ()
 
 
 def _configured_samples(parts: RunParts, start: WarmStart) -> int:
     """Return the samples of a step of the option file, on all ranks."""
     if not parts.task.rates_follow_plans:
         return parts.sharding.total(start.configured_samples)
-    return round(parts.sharding.total(1) * parts.task.train_set.mean_samples(parts.facts.plan))
+    return round(parts.sharding.shares * parts.task.train_set.mean_samples(parts.facts.plan))
 
 
 def _frequencies(parts: RunParts) -> Frequencies:
@@ -295,8 +313,12 @@ def _frequencies(parts: RunParts) -> Frequencies:
 
 
 def _epochs(parts: RunParts, directory: RunDirectory) -> Epochs:
-    samples = len(parts.task.train_set)
-    return Epochs(samples, partial(parts.task.at_epoch_end, directory)) if parts.ranks.is_first else Epochs(samples)
+    def at_end(epoch: int, progress: Progress) -> None:
+        with parts.task.gathered_weights():
+            if parts.ranks.is_first:
+                parts.task.at_epoch_end(directory, epoch, progress)
+
+    return Epochs(len(parts.task.train_set), at_end)
 
 
 def _journal(parts: RunParts, loader: DynamicDataLoader) -> DecisionJournal:

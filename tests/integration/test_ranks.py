@@ -126,6 +126,12 @@ def test_batches_by_memory_train_what_one_rank_would(tmp_path: Path, write_image
     steps = step_records(run_directory(options, "gan"))
     assert [step["samples"] for step in steps] == [12] * 12
     assert {step["peak"]["limit"] for step in steps} == {60 * 1024**2}
+    repeated = command("replay", str(run_directory(options, "gan")), cwd=tmp_path)
+    assert repeated.returncode == 0, repeated.stderr
+    assert "replayed" in repeated.stdout, repeated.stdout
+    copy = step_records((tmp_path / "experiments" / "gan_replay" / "current").resolve())
+    for ours, theirs in zip(steps[:8], copy, strict=False):
+        assert ours["losses"] == pytest.approx(theirs["losses"], abs=1e-6)
 
     alone = merged(options_for(gt, 1, name="alone", **changes), {"datasets": {"train": {"batch_size_per_gpu": 6}}})
     file = write_options(tmp_path / "alone.yml", alone)
@@ -337,9 +343,15 @@ def test_an_error_of_the_first_ranks_automation_ends_all(tmp_path: Path, write_i
     assert "the first rank ends the run with an error of its own: KeyError: 3" in done[1][1]
 
 
+BLOCKS = {"type": "rrdbnet", "num_feat": 8, "num_block": 2, "num_grow_ch": 4}
+
+
 @only_in_acceptance
+@pytest.mark.parametrize("again", [False, True], ids=["kept", "checkpointing"])
 @pytest.mark.parametrize("kind", ["ddp_overlap", "fully_shard", "none"])
-def test_a_loss_that_runs_the_average_is_that_of_one_rank(tmp_path: Path, write_images: WriteImages, kind: str) -> None:
+def test_a_loss_that_runs_the_average_is_that_of_one_rank(
+    tmp_path: Path, write_images: WriteImages, kind: str, again: bool
+) -> None:
     """LDL compares with what the averaged network makes, which fully_shard spreads over the ranks, too."""
     options = tiny_options(
         write_images("gt", 12),
@@ -348,6 +360,7 @@ def test_a_loss_that_runs_the_average_is_that_of_one_rank(tmp_path: Path, write_
         train={"total_iter": 6, "losses": [{"type": "l1loss"}, {"type": "ldlloss"}], "ema_decay": 0.9},
         val={"val_freq": 2},
         distributed={} if kind == "none" else {kind: True},
+        **({"memory": {"gradient_checkpointing": True}, "network_g": BLOCKS} if again else {}),
     )
     file = write_options(tmp_path / "two.yml", options)
     assert [code for code, _ in finish(train_ranks(file, 2))] == [0, 0]

@@ -4,7 +4,7 @@ import json
 import os
 import shutil
 import signal
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from tests.acceptance import only_in_acceptance
+from tests.acceptance import ACCEPTANCE, only_in_acceptance
 from tests.integration.commands import command, merged, step_records, write_options
 from tests.integration.finetune_runs import finetune_options, write_chats, write_model
 from tests.integration.multitask_runs import multitask_options
@@ -20,7 +20,7 @@ from tests.integration.ranks import finish, train_ranks
 from tests.integration.test_elastic import ranks_under, torchrun, wait_for_steps
 from tests.integration.text_runs import text_options, write_texts
 
-STEPS, LONGER = 8, 12
+STEPS, LONGER = (32, 40) if ACCEPTANCE else (8, 12)
 KILLED_AFTER, WHOLE = 12, 24
 SLOW = Path(__file__).parents[1] / "assets" / "plugins" / "slow.py"
 NO_DROPOUT = {"attn_pdrop": 0.0, "resid_pdrop": 0.0, "embd_pdrop": 0.0}
@@ -37,8 +37,16 @@ def rows(folder: Path) -> dict[str, Any]:
 
 
 def conversations(folder: Path) -> dict[str, Any]:
-    training = {"max_steps": STEPS, "save_steps": 4, "learning_rate": 1e-4}
+    training = {"max_steps": STEPS, "save_steps": STEPS // 2, "learning_rate": 1e-4}
     return finetune_options(write_model(folder / "model"), write_chats(folder / "chats.jsonl", 11), training=training)
+
+
+def pictured(folder: Path) -> dict[str, Any]:
+    """Each conversation has a picture."""
+    options = conversations(folder)
+    chats = folder / "chats.jsonl"
+    chats.write_text("".join(line for line in chats.read_text().splitlines(keepends=True) if '"image"' in line))
+    return options
 
 
 def several(_folder: Path, **train: Any) -> dict[str, Any]:
@@ -51,10 +59,6 @@ def packed_tasks(folder: Path) -> dict[str, Any]:
     return several(folder, use_gradient_accumulation=False)
 
 
-LATER = [texts, conversations, packed_tasks]
-"""Tried in acceptance runs alone, for their time."""
-
-
 def run_of(folder: Path) -> Path:
     root = folder / "training_output"
     return ((root if root.is_dir() else folder / "experiments" / "tiny") / "current").resolve()
@@ -65,8 +69,8 @@ def weights(run: Path) -> Mapping[str, torch.Tensor]:
     return load_file(run / "checkpoints" / pointer["folder"] / "model.safetensors")
 
 
-def trained(file: Path, ranks: int, *more: str) -> list[dict[str, Any]]:
-    ended = finish(train_ranks(file, ranks, *more))
+def trained(file: Path, ranks: int, *more: str, each: Sequence[str] = ()) -> list[dict[str, Any]]:
+    ended = finish(train_ranks(file, ranks, *more, each=each))
     assert [code for code, _ in ended] == [0] * ranks, "\n".join(said for _, said in ended)
     return step_records(run_of(file.parent))
 
@@ -80,36 +84,88 @@ def covers_epochs(records: list[dict[str, Any]], samples: int) -> None:
         assert (position - 1) // samples == record["first_sample"] // samples
 
 
-@pytest.mark.parametrize("make", [rows, several, *(pytest.param(one, marks=only_in_acceptance) for one in LATER)])
+def again(folder: Path) -> dict[str, Any]:
+    """Blocks run again in the backward pass."""
+    return merged(rows(folder), {"memory": {"gradient_checkpointing": True}})
+
+
+def adapters(folder: Path) -> dict[str, Any]:
+    return merged(conversations(folder), {"lora": {"r": 4, "lora_alpha": 8, "target_modules": ["q_proj", "v_proj"]}})
+
+
+OTHERS = {make: ["chats.jsonl"] for make in (conversations, pictured, adapters)}
+"""What the models of runs without a validation set are tested on."""
+
+CASES = {
+    (rows, ""): True,
+    (several, ""): True,
+    (adapters, "fully_shard"): True,
+    **dict.fromkeys([(texts, ""), (conversations, ""), (packed_tasks, "")], False),
+    **dict.fromkeys([(rows, "fully_shard"), (again, "fully_shard"), (pictured, "fully_shard")], False),
+    **dict.fromkeys([(each, "ddp_overlap") for each in (texts, again, conversations, several, packed_tasks)], False),
+}
+"""Runs, how ranks meet in their backward passes, and whether they are tried in every run of the tests."""
+
+
+@pytest.mark.parametrize(
+    ("make", "key"), [pytest.param(*case, marks=() if quick else only_in_acceptance) for case, quick in CASES.items()]
+)
 def test_two_ranks_train_what_one_process_repeats(
-    tmp_path: Path, make: Callable[[Path], dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, make: Callable[[Path], dict[str, Any]], key: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Losses and weights, over a resume on another number of ranks, too; the weights of tasks follow all ranks."""
     monkeypatch.chdir(tmp_path)
-    options = make(tmp_path)
+    options = merged(make(tmp_path), {"distributed": {key: True} if key else {}})
     file = write_options(tmp_path / "run.yml", options)
     trained(file, 2)
-    key = "training:max_steps" if make is conversations else "train:total_iter"
-    records = trained(file, 3, "--auto_resume", "--force_yml", f"{key}={LONGER}")
+    length = "training:max_steps" if "training" in options else "train:total_iter"
+    records = trained(file, 3, "--auto_resume", "--force_yml", f"{length}={LONGER}")
     assert [record["step"] for record in records] == list(range(1, LONGER + 1))
     assert [record["ranks"]["count"] for record in records] == [2] * STEPS + [3] * (LONGER - STEPS)
     covers_epochs(records, json.loads((run_of(tmp_path) / "origin.json").read_text())["samples"])
 
     run = run_of(tmp_path)
-    again = command("replay", str(run), cwd=tmp_path)
-    assert again.returncode == 0, again.stderr
+    is_repeated_by_one_process(run, records)
+    if ACCEPTANCE:
+        for words in (["validate", "-opt", file.name], ["test", str(run), *OTHERS.get(make, [])]):
+            looked_at = command(*words, cwd=tmp_path)
+            assert looked_at.returncode == 0, looked_at.stderr
+
+
+def is_repeated_by_one_process(run: Path, records: list[dict[str, Any]]) -> None:
+    repeated = command("replay", str(run), cwd=Path.cwd())
+    assert repeated.returncode == 0, repeated.stderr
     root = run.parent
     copy = (root.with_name(f"{root.name}_replay") / "current").resolve()
     alone = step_records(copy)
     assert [record["first_sample"] for record in alone] == [record["first_sample"] for record in records]
     for mine, theirs in zip(records, alone, strict=True):
         assert sum(mine["losses"].values()) == pytest.approx(sum(theirs["losses"].values()), abs=5e-6)
-    for name, weight in weights(run).items():
-        torch.testing.assert_close(weight, weights(copy)[name], rtol=0, atol=1e-5)
+    for name, weight in weights(copy).items():  # beside adapters, shards hold the weights that they stand in
+        torch.testing.assert_close(weight, weights(run)[name], rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "make", [rows, *(pytest.param(make, marks=only_in_acceptance) for make in (texts, conversations, packed_tasks))]
+)
+def test_batches_that_follow_memory_are_what_one_process_repeats(
+    tmp_path: Path, make: Callable[[Path], dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One rank may use half of what the other may: it has about half as many samples, and each still comes once."""
+    monkeypatch.chdir(tmp_path)
+    changes = {
+        "distributed": {"batches": "memory"},
+        "training_automations": {"DynamicBatchSizeOptimizer": {"enabled": False}},
+    }
+    file = write_options(tmp_path / "run.yml", merged(make(tmp_path), changes))
+    records = trained(file, 2, "--force_yml", "memory:budget={each}", each=["512MiB", "256MiB"])
+    assert [record["ranks"]["shares"] for record in records] == [[1.0, 0.5]] * STEPS
+    covers_epochs(records, json.loads((run_of(tmp_path) / "origin.json").read_text())["samples"])
+    is_repeated_by_one_process(run_of(tmp_path), records)
 
 
 @only_in_acceptance
-@pytest.mark.parametrize("make", [rows, several, *LATER])
+@pytest.mark.parametrize("make", [rows, several, texts, conversations, packed_tasks])
 def test_a_killed_rank_resumes_to_the_bit(tmp_path: Path, make: Callable[[Path], dict[str, Any]]) -> None:
     runs = {}
     for name in ("killed", "whole"):
@@ -172,3 +228,24 @@ def test_a_picture_that_cannot_be_read_ends_all_ranks_with_a_checkpoint(tmp_path
     run = run_of(tmp_path)
     saved = json.loads((run / "checkpoints" / "latest.json").read_text())["step"]
     assert saved == step_records(run)[-1]["step"]
+
+
+@only_in_acceptance
+@pytest.mark.parametrize("key", ["ddp_overlap", "fully_shard"])
+def test_out_of_memory_within_the_backward_pass_goes_on_under_a_smaller_plan(tmp_path: Path, key: str) -> None:
+    """All ranks end, torchrun starts them again, and they begin with what is left of the plan that failed."""
+    changes = {
+        "distributed": {key: True},
+        "memory": {"budget": "24MiB"},
+        "train": {"tokens_per_batch": 8192},
+        "training_automations": {"DynamicBatchSizeOptimizer": {"enabled": False}},
+    }
+    options = merged(texts(tmp_path), changes)
+    write_texts(tmp_path, 1200)  # more than fit into a batch
+    file = write_options(tmp_path / "run.yml", options)
+    ((code, said),) = finish([torchrun(file)], 200)
+    assert code == 0, said
+    assert "ranks synchronize inside the backward pass" in " ".join(said.split())
+    steps = step_records(run_of(tmp_path))
+    assert [step["step"] for step in steps] == list(range(1, STEPS + 1))
+    assert steps[0]["plan"]["tokens"] < 8192

@@ -68,7 +68,7 @@ def limit_and_sharding(
         return limit_bytes, SampleSharding()
     limits = [facts["limit"] for facts in ranks.all_gather_object({"limit": limit_bytes})]
     known_limits = [limit for limit in limits if limit is not None]
-    if loaded.options.among_ranks.batches == "equal":
+    if loaded.options.distributed.batches == "equal":
         return min(known_limits) if len(known_limits) == len(limits) else None, SampleSharding.equal(ranks.world_size)
     with locate_errors(loaded, ("distributed", "batches")):
         if any(
@@ -85,11 +85,11 @@ def limit_and_sharding(
 
 def parallel_of(options: FileOptions, ranks: Communicator) -> Parallel | None:
     """Return how the network becomes one of several ranks where they meet in its backward pass; ``None`` elsewhere."""
-    chosen = options.among_ranks
+    chosen = options.distributed
     ranks.reduces_in_backward = ranks.world_size > 1 and (chosen.ddp_overlap or chosen.fully_shard)
     if not ranks.reduces_in_backward:
         return None
-    return sharded if chosen.fully_shard else overlapped
+    return Parallel(sharded if chosen.fully_shard else overlapped)
 
 
 def new_run(

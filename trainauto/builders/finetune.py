@@ -19,9 +19,12 @@ from trainauto.core.plan import BATCH_SIZE, Axis, Plan
 from trainauto.core.program import program_words
 from trainauto.core.records import Progress
 from trainauto.core.run_events import LengthUnit
+from trainauto.core.sharding import SampleSharding
+from trainauto.core.words import counted
 from trainauto.data.batcher import Batcher, DividedEpochs
 from trainauto.engine.training import LastResort
 from trainauto.engine.validation_set import ValidationSet
+from trainauto.models.activation_checkpointing import ActivationCheckpointingError, blocks_of
 from trainauto.models.base_model import BaseModel
 from trainauto.models.parallel import Parallel
 from trainauto.optim.adamw import trainer_adamw
@@ -108,9 +111,12 @@ class FinetuneParts(TaskParts):
 
     def build_model(self, precision: Precision, *, pretrained: bool, parallel: Parallel | None = None) -> BaseModel:
         """Return the model with its optimizer."""
-        del pretrained, parallel
+        del pretrained
         options = self.loaded.options
-        model = finetuned_model(self.network, options, precision)
+        if parallel is not None and options.distributed.fully_shard:
+            conversations = [one for looked in self._data.looked_through.values() for one in looked.conversations]
+            check_every_pass_uses_all(self.loaded, self.network, [bool(one.images) for one in conversations])
+        model = finetuned_model(self.network, options, precision, parallel)
         model.frozen_from = f"model.name {options.model.name}" if options.lora is not None else ""
         return model
 
@@ -122,9 +128,9 @@ class FinetuneParts(TaskParts):
         step = step_conversations(training) * self._ranks
         return schedule_of(training, len(self.train_set), *self.length, step)
 
-    def draws(self) -> tuple[None, Batcher]:
+    def draws(self, sharding: SampleSharding) -> tuple[None, Batcher]:
         """Return how many conversations a draw holds: none goes beyond the end of an epoch."""
-        return None, DividedEpochs(len(self.train_set), self._ranks)
+        return None, DividedEpochs(len(self.train_set), sharding)
 
     def build_validators(
         self, directory: RunDirectory, device: torch.device, *, in_step: bool = False
@@ -178,7 +184,7 @@ class FinetuneParts(TaskParts):
         """Write adapters or weights, and the processor, as transformers and peft load them."""
         network: Any = self.network
         with without_library_noise():
-            network.save_pretrained(str(folder))
+            network.save_pretrained(str(folder), state_dict=self.whole_weights)
         self._processor.save_pretrained(str(folder))
         keep_other_parts(self.loaded.options.model.name, folder)
 
@@ -212,11 +218,47 @@ def check_earlier(loaded: Loaded, directory: RunDirectory) -> None:
                 raise InputError(Problem(message, advice=advice))
 
 
-def finetuned_model(network: nn.Module, options: FinetuneOptions, precision: Precision) -> ConversationModel:
-    """Return a network as the engine trains it."""
+def finetuned_model(
+    network: nn.Module, options: FinetuneOptions, precision: Precision, parallel: Parallel | None = None
+) -> ConversationModel:
+    """Return a network as the engine trains it; conversations without pictures leave weights out."""
     training = options.training
+    forward = parallel(network, leaves_weights_out=True) if parallel is not None else network
     optimizer = trainer_adamw(network, training.learning_rate, training.weight_decay)
-    return ConversationModel(network, optimizer, precision, training.learning_rate)
+    return ConversationModel(network, optimizer, precision, training.learning_rate, forward=forward)
+
+
+def check_every_pass_uses_all(loaded: Loaded, network: nn.Module, has_pictures: Sequence[bool]) -> None:
+    """Refuse weights that passes of some ranks would leave out where all sum their gradients within each of them.
+
+    Args:
+        loaded: the option file.
+        network: has repeated blocks, those of its language model.
+        has_pictures: whether each conversation has some.
+
+    Raises:
+        InputError: names such weights.
+    """
+    if len(set(has_pictures)) < 2:
+        return
+    try:
+        blocks = blocks_of(network).modules
+    except ActivationCheckpointingError:
+        blocks = ()
+    if len({type(block) for block in blocks}) > 1:  # of pictures, too
+        blocks = ()
+    inside = {id(weight) for block in blocks for weight in block.parameters()}
+    trained = ((name, weight) for name, weight in network.named_parameters() if weight.requires_grad)
+    outside = [name for name, weight in trained if id(weight) not in inside]
+    if outside:
+        with locate_errors(loaded, ("distributed", "fully_shard")):
+            without = f"{has_pictures.count(False)} of {counted(len(has_pictures), 'conversation')} have no picture"
+            message = f"{without}: a rank that gets these alone has no gradients for weights such as {outside[0]}"
+            advice = (
+                "Train adapters of the language model's blocks alone (lora: {target_modules: [q_proj, v_proj]}), give "
+                "each conversation a picture, or write ddp_overlap: true."
+            )
+            raise InputError(Problem(message, advice=advice))
 
 
 def _length(training: FinetuneTraining, conversations: int) -> tuple[int, LengthUnit]:

@@ -14,6 +14,7 @@ from trainauto.core.plan import Plan
 from trainauto.integrations.loop_forecast import largest_batch
 from trainauto.integrations.map_samples import MapSamples
 from trainauto.integrations.plain_leaves import leaves_from_plain
+from trainauto.models.parallel import Parallel
 from trainauto.optim.precision import Precision
 from trainauto.options.finetune_options import FinetuneOptions
 from trainauto.options.load import LoadedOptions
@@ -33,7 +34,7 @@ Loaded = LoadedOptions[FinetuneOptions]
 
 
 def fake_finetuning(
-    loaded: Loaded, precision: Precision, known: Mapping[str, Any]
+    loaded: Loaded, precision: Precision, known: Mapping[str, Any], parallel: Parallel | None = None
 ) -> tuple[Callable[[FakeTensorMode], ConversationModel], Callable[[Plan], Batch], tuple[Tensor, ...]]:
     """Return what makes the model of an option file on fake tensors, its batches, and the tensors that say sizes.
 
@@ -43,6 +44,7 @@ def fake_finetuning(
         loaded: the option file.
         precision: of the process that traces.
         known: the largest conversation, as :data:`SAMPLE`.
+        parallel: see :func:`~trainauto.builders.finetune.finetuned_model`.
 
     Raises:
         InputError: the model's configuration is not here, or options cannot be used.
@@ -52,7 +54,7 @@ def fake_finetuning(
     samples.workload = workload
 
     def build(_mode: FakeTensorMode) -> ConversationModel:
-        return finetuned_model(fake_model(loaded, precision), loaded.options, precision)
+        return finetuned_model(fake_model(loaded, precision), loaded.options, precision, parallel)
 
     return build, lambda plan: largest_batch(samples, plan), tuple(workload.told())
 

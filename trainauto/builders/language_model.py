@@ -16,6 +16,7 @@ from trainauto.builders.texts import Loaded, build_texts, kept_model, vocabulary
 from trainauto.core.plan import TOKENS, Axis, Plan
 from trainauto.core.records import Progress
 from trainauto.core.run_events import DETAIL
+from trainauto.core.sharding import SampleSharding
 from trainauto.core.words import counted
 from trainauto.data import DynamicDataset
 from trainauto.data.batcher import Batcher
@@ -105,15 +106,15 @@ class LanguageModelParts(TaskParts):
 
     def build_model(self, precision: Precision, *, pretrained: bool, parallel: Parallel | None = None) -> BaseModel:
         """Return the network with its optimizer."""
-        del pretrained, parallel
-        layout = self._train_set.workload.layout
-        self._model = build_language_model(self._loaded, self.network, layout, self._texts.vocabulary, precision)
+        del pretrained
+        layout, vocabulary = self._train_set.workload.layout, self._texts.vocabulary
+        self._model = build_language_model(self._loaded, self.network, layout, vocabulary, precision, parallel)
         self._model.frozen_from = _adapted(self._loaded.options)
         return self._model
 
-    def draws(self) -> tuple[ShuffledStream, Batcher]:
+    def draws(self, sharding: SampleSharding) -> tuple[ShuffledStream, Batcher]:
         """Return the order of the texts, and how many of them a budget of tokens holds."""
-        return draws_of(self._train_set, self.options.manual_seed, self._ranks)
+        return draws_of(self._train_set, self.options.manual_seed, sharding)
 
     def build_validators(
         self, directory: RunDirectory, device: torch.device, *, in_step: bool = False
@@ -179,7 +180,7 @@ class LanguageModelParts(TaskParts):
         save_tokenizer(self._texts.tokenizer, folder)
         own: Any = network
         with without_progress_bars():
-            own.save_pretrained(str(folder))
+            own.save_pretrained(str(folder), state_dict=self.whole_weights)
         if hasattr(own, "merge_and_unload"):
             return "PeftModel.from_pretrained(BASE, '{}')"
         return f"{type(own).__name__}.from_pretrained('{{}}')"

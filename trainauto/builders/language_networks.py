@@ -14,6 +14,7 @@ from trainauto.builders.texts import Loaded, planned_vocabulary
 from trainauto.core.batch import Batch
 from trainauto.core.plan import BATCH_SIZE, TOKENS, Plan
 from trainauto.models.base_model import BaseModel
+from trainauto.models.parallel import Parallel
 from trainauto.optim.precision import Precision
 from trainauto.options.text_options import row_width
 from trainauto.tasks.text.training.language_model import LanguageModel
@@ -26,7 +27,7 @@ from trainauto.tasks.text.training.tokenizers import Vocabulary
 
 
 def fake_language_model(
-    loaded: Loaded, precision: Precision, known: Mapping[str, Any]
+    loaded: Loaded, precision: Precision, known: Mapping[str, Any], parallel: Parallel | None = None
 ) -> tuple[Callable[[FakeTensorMode], BaseModel], Callable[[Plan], Batch]]:
     """Return what makes the model of an option file on fake tensors, and its batches under any plan; no text is read.
 
@@ -34,6 +35,7 @@ def fake_language_model(
         loaded: the option file.
         precision: number format, and the device.
         known: ``trace_facts`` of its run; without them, what the option file says.
+        parallel: see :class:`~trainauto.tasks.text.training.language_model.LanguageModel`.
 
     Raises:
         InputError: options cannot be used.
@@ -49,7 +51,7 @@ def fake_language_model(
 
     def build(_mode: FakeTensorMode) -> BaseModel:
         network = build_network(loaded, vocabulary, precision, weights=False)
-        return build_language_model(loaded, network, layout, vocabulary, precision)
+        return build_language_model(loaded, network, layout, vocabulary, precision, parallel)
 
     return build, partial(_fake_batch, workload)
 
@@ -98,7 +100,12 @@ def build_network(loaded: Loaded, vocabulary: Vocabulary, precision: Precision, 
 
 
 def build_language_model(
-    loaded: Loaded, network: nn.Module, layout: RowLayout, vocabulary: Vocabulary, precision: Precision
+    loaded: Loaded,
+    network: nn.Module,
+    layout: RowLayout,
+    vocabulary: Vocabulary,
+    precision: Precision,
+    parallel: Parallel | None = None,
 ) -> LanguageModel:
     """Return the network with its optimizer, and gradient checkpointing where the option file wants it.
 
@@ -114,6 +121,7 @@ def build_language_model(
         optimizer_maker(loaded, "optim", train.optim),
         precision,
         ema_decay=train.ema_decay,
+        parallel=parallel,
     )
     checkpoint_gradients(loaded, model)
     return model

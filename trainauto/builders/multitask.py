@@ -30,6 +30,7 @@ from trainauto.core.files import write_json_atomically
 from trainauto.core.json_text import step_of_line
 from trainauto.core.plan import BATCH_SIZE, TOKENS, Axis, Plan
 from trainauto.core.records import Progress
+from trainauto.core.sharding import SampleSharding
 from trainauto.core.words import counted
 from trainauto.data.batcher import Batcher, DividedEpochs
 from trainauto.data.packed_stream import PackedDraws
@@ -88,7 +89,6 @@ class MultitaskParts(TaskParts):
         self.network = build_network(loaded, data).to(request.precision.device)
         self._shared = shared_names(options, data, self.network)
         self._drawn = draws_of(loaded, data, self.network, self._ranks)
-        self._drawn.stream.ranks = self._ranks
         self._train_set = self.train_set = TaskSampleSet(
             TRAIN, data.sets[TRAIN], data.table, data.collate, data.largest, self._drawn
         )
@@ -136,9 +136,10 @@ class MultitaskParts(TaskParts):
 
     def build_model(self, precision: Precision, *, pretrained: bool, parallel: Parallel | None = None) -> BaseModel:
         """Return the model with its optimizer and the weights of its tasks."""
-        del pretrained, parallel
+        del pretrained
         samples = self._data.samples
-        return build_task_model(self.loaded, self.network, precision, samples.tasks, samples.present, self._shared)
+        of_tasks = samples.tasks, samples.present, self._shared
+        return build_task_model(self.loaded, self.network, precision, *of_tasks, parallel)
 
     def build_schedule(self, model: BaseModel) -> RateSchedule:
         """Return how rates go; their shape begins where the warm-up ends."""
@@ -156,12 +157,13 @@ class MultitaskParts(TaskParts):
             warmup_steps=train.warmup_steps,
         )
 
-    def draws(self) -> tuple[ShuffledStream, Batcher]:
+    def draws(self, sharding: SampleSharding) -> tuple[ShuffledStream, Batcher]:
         """Return mixed batches: packed where they may grow, in their order where steps are counted."""
+        self._drawn.stream.sharding = sharding
         packed = self._drawn.packed
         if packed is not None:
             return packed, PackedDraws(packed)
-        return self._drawn.stream, DividedEpochs(len(self.train_set), self._ranks)
+        return self._drawn.stream, DividedEpochs(len(self.train_set), sharding)
 
     def build_validators(
         self, directory: RunDirectory, device: torch.device, *, in_step: bool = False

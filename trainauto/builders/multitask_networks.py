@@ -21,6 +21,7 @@ from trainauto.integrations.samples import NestedSamples, Template
 from trainauto.integrations.structure import Structure
 from trainauto.memory.tracing.trace import TraceError
 from trainauto.models.base_model import BaseModel
+from trainauto.models.parallel import Parallel
 from trainauto.optim.adamw import trainer_adamw
 from trainauto.optim.precision import Precision
 from trainauto.options.load import LoadedOptions
@@ -96,6 +97,7 @@ def build_task_model(
     tasks: Sequence[str],
     present: Sequence[str],
     shared: Sequence[str],
+    parallel: Parallel | None = None,
 ) -> TaskModel:
     """Return a network as the engine trains it.
 
@@ -106,6 +108,7 @@ def build_task_model(
         tasks: names, in the order of their ids.
         present: those of them that there are samples of.
         shared: names of the weights at which gradients are compared; none where weights of tasks stay.
+        parallel: makes the network one of several ranks, whose samples may lack a task.
 
     Raises:
         InputError: blocks cannot run again.
@@ -118,7 +121,9 @@ def build_task_model(
     steps = StepTasks(tasks, {} if balancer is not None else weights, balancer)
     if shared:
         steps.balance_at(shared)
-    model = TaskModel(network, trainer_adamw(network, train.learning_rate, train.weight_decay), precision, steps)
+    forward = parallel(network, leaves_weights_out=True) if parallel is not None else network
+    optimizer = trainer_adamw(network, train.learning_rate, train.weight_decay)
+    model = TaskModel(network, optimizer, precision, steps, forward=forward)
     checkpoint_gradients(loaded, model)
     return model
 
@@ -184,7 +189,11 @@ def facts_of(data: TaskData, shared: Sequence[str], drawn: OwnStream | None) -> 
 
 
 def fake_task_model(
-    loaded: Loaded, precision: Precision, known: Mapping[str, Any], as_fake: Callable[..., nn.Module]
+    loaded: Loaded,
+    precision: Precision,
+    known: Mapping[str, Any],
+    as_fake: Callable[..., nn.Module],
+    parallel: Parallel | None = None,
 ) -> tuple[Callable[[FakeTensorMode], BaseModel], Callable[[Plan], Batch]]:
     """Return what makes the model of an option file on fake tensors, and its batches.
 
@@ -193,6 +202,7 @@ def fake_task_model(
         precision: of the process that traces.
         known: see :func:`facts_of`.
         as_fake: builds a network on fake tensors, of what builds it and the mode.
+        parallel: see :func:`build_task_model`.
     """
     leaves, packed = leaves_from_plain(known[SAMPLE]), known[PACKED]
     template = Template(leaves, Structure.of(leaves), frozenset(leaves), {})
@@ -204,6 +214,7 @@ def fake_task_model(
     def build(mode: FakeTensorMode) -> BaseModel:
         network = as_fake(lambda: _network(loaded, known["vocabulary"], known["tasks"]), mode)
         network = network.to(torch.device(precision.device))
-        return build_task_model(loaded, network, precision, known["tasks"], known["present"], known["shared"])
+        of_tasks = known["tasks"], known["present"], known["shared"]
+        return build_task_model(loaded, network, precision, *of_tasks, parallel)
 
     return build, lambda plan: largest_batch(samples, plan)

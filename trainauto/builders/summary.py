@@ -46,7 +46,7 @@ def _facts(parts: RunParts, directory: RunDirectory) -> tuple[tuple[str, str], .
     options, settings, ranks = parts.loaded.options, parts.settings, parts.ranks
     threads, (workers, lookahead) = torch.get_num_threads(), options.loading
     processes = counted(threads, "thread"), counted(workers, "worker"), f"{counted(lookahead, 'batch')} ahead"
-    together = f"{ranks.world_size}, batches by {options.among_ranks.batches}"
+    together = f"{ranks.world_size}, batches by {options.distributed.batches}"
     return (
         *((("ranks", together),) if ranks.world_size > 1 else ()),
         *parts.task.facts(),

@@ -1,13 +1,14 @@
 """What each task has of its own in a run: network, samples and validation. The rest of a run is the same for all."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from trainauto.builders.kept_sets import KeptSets
 from trainauto.builders.schedules import build_schedule
@@ -22,7 +23,7 @@ from trainauto.engine.checkpointing_fallback import CheckpointingFallback
 from trainauto.engine.training import LastResort
 from trainauto.engine.validation_set import ValidationSet
 from trainauto.models.base_model import BaseModel
-from trainauto.models.parallel import Parallel
+from trainauto.models.parallel import Parallel, is_sharded, whole_weights
 from trainauto.models.weights import save_weights
 from trainauto.optim.precision import Precision
 from trainauto.optim.schedules import RateSchedule
@@ -74,6 +75,8 @@ class TaskParts(ABC):
         metrics: what each validation set is measured by.
         rate_scaling: how rates follow the samples of a step, see :class:`~trainauto.optim.batch_scaling.BatchScaling`.
         rates_follow_plans: whether what counts is the samples that a plan has on average.
+        whole_weights: of the finished network, by name, while the first rank is to write them and they are spread over
+            the ranks; ``None`` where the network itself has them.
     """
 
     loaded: LoadedOptions[Any]
@@ -92,6 +95,7 @@ class TaskParts(ABC):
     metrics: Sequence[str] = ()
     rate_scaling: str = "none"
     rates_follow_plans: bool = False
+    whole_weights: Mapping[str, Tensor] | None = None
 
     @property
     def options(self) -> FileOptions:
@@ -124,7 +128,7 @@ class TaskParts(ABC):
     ) -> DynamicDataLoader:
         """Return the loader of a rank's part of the training set."""
         workers, lookahead = self.options.loading
-        stream, batcher = self.draws()
+        stream, batcher = self.draws(sharding)
         return DynamicDataLoader(
             self.train_set,
             plan,
@@ -138,8 +142,13 @@ class TaskParts(ABC):
             new_batcher=lambda _order, _sharding: batcher,
         )
 
-    def draws(self) -> tuple[ShuffledStream | None, Batcher]:
-        """Return the order of the samples, ``None`` for one shuffled by the seed, and how many samples a draw holds."""
+    def draws(self, sharding: SampleSharding) -> tuple[ShuffledStream | None, Batcher]:
+        """Return the order of the samples, ``None`` for one shuffled by the seed, and how many samples a draw holds.
+
+        Args:
+            sharding: how those of a draw are divided among ranks.
+        """
+        del sharding
         return None, FIXED_COUNT
 
     def build_schedule(self, model: BaseModel) -> RateSchedule:
@@ -199,6 +208,16 @@ class TaskParts(ABC):
         """
         del directory, epoch, progress
 
+    @contextmanager
+    def gathered_weights(self) -> Iterator[None]:
+        """Have the weights of the finished network be whole on the first rank; every rank must ask."""
+        network = self.finished_network()
+        self.whole_weights = whole_weights(network) if is_sharded(network) else None
+        try:
+            yield
+        finally:
+            self.whole_weights = None
+
     def finished_network(self) -> nn.Module:
         """Return what was trained, for other programs: averaged weights, where there are some."""
         return self.network
@@ -210,7 +229,7 @@ class TaskParts(ABC):
             network: see :meth:`finished_network`, or one made of it.
             folder: is there, and empty.
         """
-        save_weights(network, folder / "model.safetensors")
+        save_weights(network, folder / "model.safetensors", whole=self.whole_weights)
         return "safetensors.torch.load_file('{}/model.safetensors')"
 
     def finish(self, directory: RunDirectory, progress: Progress) -> Sequence[tuple[str, str]]:

@@ -14,6 +14,7 @@ from trainauto.core.errors import InputError, Problem
 from trainauto.core.plan import Plan
 from trainauto.core.records import StepRecord
 from trainauto.core.run_events import RunSummary
+from trainauto.core.sharding import SINGLE_PROCESS, SampleSharding
 from trainauto.core.words import counted
 from trainauto.forecast.task import task_of
 from trainauto.options.load import LoadedOptions, load_options
@@ -172,7 +173,7 @@ def replay(logged: LoggedRun, loaded: Sequence[LoadedOptions[FileOptions]]) -> i
         if isinstance(decision, Rollback):
             rollbacks.append(decision)
         if isinstance(decision, PlanChange):
-            decision = replace(decision, plan=of_all_ranks(decision.plan, on_ranks.get(step, 1)))
+            decision = replace(decision, plan=of_all_ranks(decision.plan, on_ranks.get(step, SINGLE_PROCESS)))
         decisions.setdefault(step, []).append(decision)
     code = 0
     for number, (part, options) in enumerate(zip(logged.parts, loaded, strict=True)):
@@ -211,36 +212,39 @@ def _steps(directory: RunDirectory) -> Iterator[StepRecord]:
     return (on_one_rank(step) for step in logged_steps(directory))
 
 
-def _ranks_of(directory: RunDirectory, last: int) -> dict[int, int]:
-    """Return how many ranks trained each step, where there were several."""
-    return {step.step: step.ranks.count for step in _until(logged_steps(directory), last) if step.ranks is not None}
+def _ranks_of(directory: RunDirectory, last: int) -> dict[int, SampleSharding]:
+    """Return how samples of each step were divided among ranks, where there were several."""
+    steps = _until(logged_steps(directory), last)
+    return {step.step: step.ranks.sharding for step in steps if step.ranks is not None}
 
 
-def of_all_ranks(plan: Plan, world_size: int) -> Plan:
-    """Return the plan by which one rank trains what so many train together, in forward passes as large as theirs."""
-    if world_size == 1:
+def of_all_ranks(plan: Plan, sharding: SampleSharding) -> Plan:
+    """Return the plan by which one rank trains what several train together, in forward passes as large as theirs."""
+    if sharding.world_size == 1:
         return plan
-    whole = plan.with_batch_size(plan.batch_size * world_size)
-    return whole.with_micro_batches(plan.micro_batches * world_size)
+    whole = plan.with_batch_size(sharding.total(plan.batch_size))
+    return whole.with_micro_batches(plan.micro_batches * sharding.world_size)
 
 
 def on_one_rank(step: StepRecord) -> StepRecord:
     """Return a step as one rank repeats it: the samples of all, added up in another order.
 
     Raises:
-        InputError: its batches followed the memory of each rank, which the log does not hold.
+        InputError: its batches followed the memory of each rank, which older logs do not hold.
     """
     if step.ranks is None:
         return step
-    world_size = step.ranks.count
+    sharding = step.ranks.sharding
     # A draw that its plan does not count is logged with its samples.
-    if not step.draw_samples and step.ranks.planned_samples != step.plan.batch_size * world_size:
-        message = f"step {step.step} was trained on {world_size} ranks whose batches followed their memory"
-        raise InputError(Problem(message, advice="Only runs with `distributed: {batches: equal}` can be replayed."))
+    if not step.draw_samples and step.ranks.planned_samples != sharding.total(step.plan.batch_size):
+        message = f"step {step.step} was trained on {step.ranks.count} ranks whose batches followed their memory"
+        advice = "Its log, of an earlier version, does not say how: it cannot be replayed."
+        raise InputError(Problem(message, advice=advice))
     pieces = {
-        name: replace(split, micro_batches=split.micro_batches * world_size) for name, split in step.pieces.items()
+        name: replace(split, micro_batches=split.micro_batches * sharding.world_size)
+        for name, split in step.pieces.items()
     }
-    plan, drawn = of_all_ranks(step.plan, world_size), of_all_ranks(step.drawn, world_size)
+    plan, drawn = of_all_ranks(step.plan, sharding), of_all_ranks(step.drawn, sharding)
     return replace(step, plan=plan, drawn=drawn, pieces=pieces, ranks=None)
 
 
@@ -260,9 +264,9 @@ def _batches(directory: RunDirectory, last: int) -> "list[LoggedBatch]":
     plans: dict[Plan, Plan] = {}  # a long run has many steps and few plans
     batches = []
     for step in _until(logged_steps(directory), last):
-        batch, ranks = LoggedBatch.of(on_one_rank(step)), step.ranks.count if step.ranks is not None else 1
+        batch, sharding = LoggedBatch.of(on_one_rank(step)), step.ranks.sharding if step.ranks else SINGLE_PROCESS
         drawn, plan = (plans.setdefault(one, one) for one in (batch.drawn, batch.plan))
-        batches.append(batch._replace(drawn=drawn, plan=plan, ranks=ranks))
+        batches.append(batch._replace(drawn=drawn, plan=plan, sharding=sharding))
     return batches
 
 

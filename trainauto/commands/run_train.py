@@ -8,12 +8,17 @@ import sys
 from contextlib import ExitStack, nullcontext
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from trainauto.core.process import without_garbage_collection
 from trainauto.core.words import counted
 from trainauto.core.worker_process import start_tracing
 from trainauto.options.load import LoadedOptions
 from trainauto.options.run_options import FileOptions
+
+if TYPE_CHECKING:
+    from trainauto.core.worker_process import WorkerProcess
+    from trainauto.distributed.communicator import Communicator
 
 # Nothing here may import torch at the top: it takes seconds to load, and the process that traces loads it meanwhile.
 
@@ -34,24 +39,35 @@ def train_run(loaded: LoadedOptions[FileOptions], parsed: argparse.Namespace) ->
             start_tracing(like_cuda=False) if is_first and loaded.options.is_traced else nullcontext()
         )
         with without_garbage_collection():
-            from trainauto.build import build_run
-            from trainauto.distributed.communicator import any_of, init_distributed, was_restarted
-            from trainauto.engine.loop import train
+            import trainauto.build
+            import trainauto.engine.loop  # noqa: F401
+            from trainauto.distributed.communicator import init_distributed
 
         ranks = stack.enter_context(init_distributed(parsed.launcher))
-        # Machines count restarts each for itself: one that has come anew, or has only waited for another, says 0.
-        restarted = any_of(ranks, parsed.launcher != "none" and was_restarted())
-        auto_resume, accepts = any_of(ranks, parsed.auto_resume), any_of(ranks, parsed.accept_samples)
-        run = stack.enter_context(
-            build_run(
-                loaded,
-                auto_resume=auto_resume,
-                restarted=restarted,
-                ranks=ranks,
-                tracer=tracer,
-                accepts_samples=accepts,
-            )
-        )
+        return _trained(loaded, parsed, ranks, tracer)  # nothing of the run outlives its group of ranks
+
+
+def _trained(
+    loaded: LoadedOptions[FileOptions],
+    parsed: argparse.Namespace,
+    ranks: "Communicator",
+    tracer: "WorkerProcess | None",
+) -> int:
+    from trainauto.build import build_run
+    from trainauto.distributed.communicator import any_of, was_restarted
+    from trainauto.engine.loop import train
+
+    # Machines count restarts each for itself: one that has come anew, or has only waited for another, says 0.
+    restarted = any_of(ranks, parsed.launcher != "none" and was_restarted())
+    auto_resume, accepts = any_of(ranks, parsed.auto_resume), any_of(ranks, parsed.accept_samples)
+    with build_run(
+        loaded,
+        auto_resume=auto_resume,
+        restarted=restarted,
+        ranks=ranks,
+        tracer=tracer,
+        accepts_samples=accepts,
+    ) as run:
         run.summary = replace(run.summary, facts=(*run.summary.facts, *_ways_out(loaded.options)))
         run.resume_command = _command_to_resume(parsed)
         train(run)

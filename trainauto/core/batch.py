@@ -1,7 +1,7 @@
 """A batch as it travels from the loader to the step."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from torch import Tensor
 
@@ -25,6 +25,8 @@ class Batch:
         others: samples that the other ranks train in the same step.
         share: batch of this rank relative to the plan's, where batches follow memory.
         draw_samples: samples of the whole draw it is of, on all ranks; 0 where that is the ``batch_size`` of ``drawn``.
+        stand_in: tensors of one sample of another rank, where this one has none: a rank that others wait for within the
+            backward pass runs it, with weight 0.
     """
 
     tensors: Mapping[str, Tensor]
@@ -38,6 +40,7 @@ class Batch:
     others: int = 0
     share: float = 1.0
     draw_samples: int = 0
+    stand_in: Mapping[str, Tensor] = field(default_factory=dict)
 
     @property
     def step_samples(self) -> int:

@@ -33,7 +33,7 @@ def step_to_dict(record: StepRecord) -> dict[str, Any]:
         "predicted": record.predicted,
         # Seldom there, so that lines stay short.
         **({"pieces": {name: asdict(split) for name, split in record.pieces.items()}} if record.pieces else {}),
-        **({"ranks": asdict(record.ranks)} if record.ranks is not None else {}),
+        **({"ranks": _figures(record.ranks)} if record.ranks is not None else {}),
         **({"draw_samples": record.draw_samples} if record.draw_samples else {}),
         **({"task_losses": dict(record.task_losses)} if record.task_losses else {}),
         **({"task_samples": dict(record.task_samples)} if record.task_samples else {}),
@@ -80,11 +80,18 @@ def step_from_dict(line: Mapping[str, Any]) -> StepRecord:
     )
 
 
+def _figures(ranks: RankFigures) -> dict[str, Any]:
+    figures = asdict(ranks)
+    shares = list(figures.pop("shares"))
+    return {**figures, **({"shares": shares} if shares else {})}
+
+
 def _ranks(figures: Mapping[str, Any] | None) -> RankFigures | None:
     if figures is None:
         return None
     ooms = {int(rank): int(times) for rank, times in figures["ooms"].items()}  # keys are text in the file
-    return RankFigures(int(figures["count"]), int(figures["planned_samples"]), int(figures["worst"]), ooms)
+    counts = int(figures["count"]), int(figures["planned_samples"]), int(figures["worst"])
+    return RankFigures(*counts, ooms, tuple(map(float, figures.get("shares", ()))))
 
 
 def validation_to_dict(record: ValidationRecord) -> dict[str, Any]:

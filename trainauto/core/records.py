@@ -6,6 +6,7 @@ from typing import Any
 
 from trainauto.core.noise_scale import NoiseSample
 from trainauto.core.plan import BATCH_SIZE, BatchShape, Plan
+from trainauto.core.sharding import SampleSharding
 
 
 @dataclass(frozen=True)
@@ -73,12 +74,19 @@ class RankFigures:
         planned_samples: samples that a step under its plan holds on all of them.
         worst: the rank that used the largest share of its memory; the record's peak is its reading.
         ooms: times each rank that ran out of memory did so, by its number.
+        shares: batch of each rank relative to the largest; empty where they are equal.
     """
 
     count: int
     planned_samples: int
     worst: int = 0
     ooms: Mapping[int, int] = field(default_factory=dict)
+    shares: tuple[float, ...] = ()
+
+    @property
+    def sharding(self) -> SampleSharding:
+        """How samples were divided among them."""
+        return SampleSharding(self.shares) if self.shares else SampleSharding.equal(self.count)
 
 
 @dataclass(frozen=True)

@@ -4,9 +4,10 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from math import ceil
+from math import ceil, fsum
 
 import numpy as np
+from numpy.typing import NDArray
 
 
 @dataclass(frozen=True)
@@ -41,6 +42,16 @@ class SampleSharding:
         return cls(tuple(limit / max(limits_bytes) for limit in limits_bytes))
 
     @property
+    def is_equal(self) -> bool:
+        """Whether every rank gets as many samples."""
+        return len(set(self.weights)) == 1
+
+    @property
+    def shares(self) -> float:
+        """How many times what the rank with most of a step has all of them have together."""
+        return fsum(self.weights)
+
+    @property
     def world_size(self) -> int:
         """How many ranks there are."""
         return len(self.weights)
@@ -53,6 +64,23 @@ class SampleSharding:
         """Return the samples of all ranks together."""
         return sum(self.samples(batch_size))
 
+    def most_of(self, samples: int) -> int:
+        """Return the least ``batch_size`` under which the ranks together hold so many samples."""
+        return int(self.most_of_each(np.asarray(samples)))
+
+    def most_of_each(self, samples: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return :meth:`most_of` for each of several numbers."""
+        if self.is_equal:
+            return -(-samples // self.world_size)
+        most = int(samples.max(initial=1))
+        return np.searchsorted(_totals(self.weights, 1 << most.bit_length()), samples, "left") + 1
+
+    def held_by(self, samples: int) -> int:
+        """Return the largest ``batch_size`` whose samples on all ranks are no more than so many; 1 at least."""
+        if self.is_equal:
+            return max(1, samples // self.world_size)
+        return max(1, int(np.searchsorted(_totals(self.weights, 1 << samples.bit_length()), samples, "right")))
+
     def rank_of_sample(self, batch_size: int) -> tuple[int, ...]:
         """Return the rank of each sample of a draw, in the order of the stream."""
         return _round_robin(self.samples(batch_size))
@@ -60,6 +88,12 @@ class SampleSharding:
     def positions(self, batch_size: int, rank: int) -> tuple[int, ...]:
         """Return where in a draw the samples of a rank stand, from 0."""
         return _positions(self.samples(batch_size), rank)
+
+    def places(self, batch_size: int, rank: int) -> Sequence[int]:
+        """Return :meth:`positions`, of equal ranks without a list of all samples."""
+        if self.is_equal:
+            return range(rank, self.total(batch_size), self.world_size)
+        return self.positions(batch_size, rank)
 
     def next_piece(self, drawn: int, most: int, given: int) -> tuple[int, ...]:
         """Return how many samples each rank trains next of a draw, under a plan that may be smaller by now.
@@ -76,7 +110,7 @@ class SampleSharding:
         limits = self.samples(most)
         if not given and limits == self.samples(drawn):
             return limits  # the ordinary case: all of it
-        if len(set(self.weights)) == 1:  # in step: as many samples on each rank, in every piece
+        if self.is_equal:  # in step: as many samples on each rank, in every piece
             rest_each = drawn - given // self.world_size
             return (ceil(rest_each / ceil(rest_each / limits[0])),) * self.world_size
         rest = self.rank_of_sample(drawn)[given:]
@@ -92,6 +126,16 @@ class SampleSharding:
 @lru_cache(maxsize=64)
 def _samples(weights: tuple[float, ...], batch_size: int) -> tuple[int, ...]:
     return tuple(max(1, int(batch_size * weight)) for weight in weights)
+
+
+@lru_cache(maxsize=8)
+def _totals(weights: tuple[float, ...], most: int) -> NDArray[np.int64]:
+    """Return what all ranks hold together for each ``batch_size`` from 1 to ``most``."""
+    batches = np.arange(1, most + 1)
+    totals: NDArray[np.int64] = np.zeros(most, np.int64)
+    for weight in weights:
+        totals += np.maximum(1, (batches * weight).astype(np.int64))
+    return totals
 
 
 @lru_cache(maxsize=64)

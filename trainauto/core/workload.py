@@ -132,7 +132,7 @@ def even_ends(samples: int, largest: int) -> list[int]:
 
 
 def split(
-    workload: Workload, tensors: Tensors, samples: int, largest: int, *, alone: bool = False
+    workload: Workload, tensors: Tensors, samples: int, largest: int, *, alone: bool = False, by_count: bool = False
 ) -> Iterator[tuple[int, dict[str, Tensor]]]:
     """Split a batch into the fewest parts of at most ``largest`` samples, or of what so many take at most.
 
@@ -142,12 +142,13 @@ def split(
         samples: how many it has.
         largest: most samples of a part; where they differ in size, the memory of so many of the largest.
         alone: each sample is a part, also where several small ones take no more than the largest.
+        by_count: parts follow from the number of samples alone, so that ranks with as many have as many.
 
     Yields:
         The number of samples up to the end of a part, and the part.
     """
     ends: Sequence[int] = even_ends(samples, 1 if alone else largest)
-    if not alone and len(ends) > 1 and isinstance(workload, UnequalSamples):
+    if not (alone or by_count) and len(ends) > 1 and isinstance(workload, UnequalSamples):
         ends = workload.ends(tensors, largest)
     start = 0
     for stop in ends:

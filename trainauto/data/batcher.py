@@ -5,6 +5,7 @@ from math import ceil
 from typing import Protocol
 
 from trainauto.core.plan import Plan
+from trainauto.core.sharding import SampleSharding
 
 
 class Batcher(Protocol):
@@ -25,7 +26,7 @@ class Batcher(Protocol):
         """
 
     def lacking(self, first_sample: int, plan: Plan) -> int:
-        """Return how many ranks have a sample less than the first in the draw that begins there; the last ones have."""
+        """Return how many samples the draw that begins there has less than its batch says for all ranks, at its end."""
 
     def part_size(self, first_sample: int, samples: int, plan: Plan) -> int:
         """Return how many samples of a draw on its way fit a smaller plan, on the rank that has most of them.
@@ -108,13 +109,27 @@ class SharedEpochs(EpochBatches):
         return left if left <= plan.batch_size else min(plan.batch_size, ceil(left / 2))
 
 
-class DividedEpochs(SharedEpochs):
-    """The same, none beyond the end of an epoch: some ranks have a sample less in its last draw, or none."""
+class DividedEpochs(EpochBatches):
+    """The same for ranks whose shares differ, none beyond the end of an epoch: its last draw lacks some samples.
+
+    Args:
+        samples: of an epoch.
+        sharding: how they are divided among ranks.
+    """
+
+    def __init__(self, samples: int, sharding: SampleSharding) -> None:
+        super().__init__(samples)
+        self._sharding = sharding
+
+    def batch_size(self, first_sample: int, plan: Plan) -> int:
+        """Return the plan's ``batch_size``, or the largest rank's share of what is left of the epoch."""
+        left = self._sharding.most_of(self._samples - first_sample % self._samples)
+        return left if left <= plan.batch_size else min(plan.batch_size, ceil(left / 2))
 
     def lacking(self, first_sample: int, plan: Plan) -> int:
-        """Return how many ranks have a sample less where the draw ends an epoch."""
+        """Return how many samples the draw that ends an epoch has less than its batch says."""
         left = self._samples - first_sample % self._samples
-        return max(0, self.batch_size(first_sample, plan) * self._ranks - left)
+        return max(0, self._sharding.total(self.batch_size(first_sample, plan)) - left)
 
 
 class KnownDraws:

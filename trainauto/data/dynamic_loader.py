@@ -168,10 +168,10 @@ class DynamicDataLoader(DocumentedSetters):
             ValueError: they do not follow each other as a loader gives them.
         """
         draws = planned_batches_of(batches)
-        ranks = {batch.first_sample: batch.ranks for batch in batches if batch.ranks > 1}
+        of_ranks = {batch.first_sample: batch.sharding for batch in batches if batch.sharding != SINGLE_PROCESS}
 
         def share(first_sample: int) -> None:
-            self._stream.ranks = ranks.get(first_sample, 1)
+            self._stream.sharding = of_ranks.get(first_sample, SINGLE_PROCESS)
 
         self._batcher = KnownDraws({draw.first_sample: draw.batch_size for draw in draws}, self._batcher, share)
         if trained < len(batches):
@@ -250,7 +250,10 @@ class DynamicDataLoader(DocumentedSetters):
             piece, others = logged_piece(rest, self._logged[self._next_logged]), 0
             self._next_logged += 1
         share = self.sharding.weights[self._rank]
-        return replace(piece, first_sample=batch.first_sample + self._given, others=others, share=share)
+        stand_in = {} if len(piece) else batch.stand_in or batch.workload.part(batch.tensors, 0, 1)
+        return replace(
+            piece, first_sample=batch.first_sample + self._given, others=others, share=share, stand_in=stand_in
+        )
 
     def _next_counts(self, draw: PlannedBatch) -> Sequence[int]:
         """Return how many samples each rank trains next of a draw."""
@@ -269,7 +272,7 @@ class DynamicDataLoader(DocumentedSetters):
         return self._batcher.part_size(draw.first_sample + self._given, self._left_of(draw), plan)
 
     def _left_of(self, draw: PlannedBatch) -> int:
-        return max(1, draw.batch_size - self._given // self.sharding.world_size)
+        return max(1, self.sharding.most_of(self.sharding.total(draw.batch_size) - self._given))
 
     def _fetch(self, workers: Iterator[Collated]) -> Batch:
         check_as_many(self.samples, self.dataset)
@@ -353,8 +356,9 @@ class DynamicDataLoader(DocumentedSetters):
         positions = positions_of(draw, self.sharding, self._rank)
         names = tuple(map(self.dataset.sample_name, self._stream.indices(positions)))
         workload = self.dataset.workload
-        if not positions:  # others have all samples of a small draw
-            tensors = workload.part(tensors, 0, 0)
+        stand_in: Mapping[str, Tensor] = {}
+        if not positions:  # others have all samples of a small draw, of which this rank has loaded one
+            stand_in, tensors = tensors, workload.part(tensors, 0, 0)
         shape, units = workload.shape(tensors), workload.units(tensors)
         draw_samples = 0 if draw.is_as_counted else draw.total(self.sharding)
         return Batch(
@@ -367,6 +371,7 @@ class DynamicDataLoader(DocumentedSetters):
             shape,
             units,
             draw_samples=draw_samples,
+            stand_in=stand_in,
         )
 
 

@@ -3,7 +3,6 @@
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import ceil
 from typing import Any
 
 import numpy as np
@@ -11,6 +10,7 @@ from numpy.typing import NDArray
 
 from trainauto.core.hashing import splitmix64
 from trainauto.core.plan import Plan
+from trainauto.core.sharding import SampleSharding
 from trainauto.data.packing import (
     BatchCost,
     BatchOrder,
@@ -31,17 +31,17 @@ class PackedEpoch:
     Attributes:
         order: of the samples.
         ends: where in it each batch ends.
-        bounds: from which place on which bound held, and for how many ranks, ascending.
+        bounds: from which place on which bound held, and for which shares of ranks, ascending.
         before: what it was without the last bound; ``None`` where nobody can ask for that any more.
     """
 
     order: NDArray[np.int64]
     ends: NDArray[np.int64]
-    bounds: list[tuple[int, int, int]]
+    bounds: list[tuple[int, int, tuple[float, ...]]]
     before: "PackedEpoch | None" = None
 
-    def bound_at(self, place: int) -> tuple[int, int] | None:
-        """Return the bound in force at a place, and for how many ranks; ``None`` where nothing has been packed."""
+    def bound_at(self, place: int) -> tuple[int, tuple[float, ...]] | None:
+        """Return the bound in force at a place, and for which shares; ``None`` where nothing has been packed."""
         later = bisect_right(self.bounds, place, key=lambda entry: entry[0])
         return self.bounds[later - 1][1:] if later else None
 
@@ -65,10 +65,7 @@ class PackedStream(ShuffledStream):
     that another one replaces before anything was drawn under it leaves no trace. Epochs are kept until
     :meth:`forget_before`, since workers may be several ahead.
 
-    Of several ranks, each gets every so-manieth sample of a batch: bounds hold for what a rank has.
-
-    Attributes:
-        ranks: who share the batches that are packed from now on.
+    Of several ranks, each gets its share of a batch's samples, in turn: bounds hold for what the largest has.
 
     Args:
         sizes: of all samples.
@@ -108,7 +105,7 @@ class PackedStream(ShuffledStream):
         self._epochs[epoch] = PackedEpoch(
             np.concatenate([known.order[:place], rest[packed.order]]),
             np.concatenate([known.ends[known.ends <= place], place + packed.ends]),
-            [*(entry for entry in known.bounds if entry[0] < place), (place, bound, self.ranks)],
+            [*(entry for entry in known.bounds if entry[0] < place), (place, bound, self.sharding.weights)],
             known,
         )
 
@@ -116,7 +113,7 @@ class PackedStream(ShuffledStream):
         """Say whether what comes from a position on lies within a bound already, in the order that holds there."""
         place = position % self.samples
         is_other_order = self.is_reordered_at(position) and all(start != place for start, *_ in known.bounds)
-        return known.bound_at(place) == (bound, self.ranks) and not is_other_order
+        return known.bound_at(place) == (bound, self.sharding.weights) and not is_other_order
 
     def reorder_from(self, position: int, number: int) -> None:
         """Give what comes from a position on in another order; it is packed when it is asked for."""
@@ -151,7 +148,7 @@ class PackedStream(ShuffledStream):
     @property
     def cost_of_a_rank(self) -> BatchCost:
         """What a batch costs the rank that has most of it."""
-        return self.cost if self.ranks == 1 else RankCost(self.cost, self.ranks)
+        return self.cost if self.sharding.world_size == 1 else RankCost(self.cost, self.sharding)
 
     def costs_of_first(self, indices: Sequence[int]) -> NDArray[np.int64]:
         """Return what the first one, two, three... of these samples cost together, shape (samples,); it never falls."""
@@ -174,19 +171,31 @@ class PackedStream(ShuffledStream):
 
     def state_dict(self) -> dict[str, Any]:
         """Return what epochs not yet forgotten were packed by, for a checkpoint: places and bounds."""
-        bounds = {str(epoch): [list(entry) for entry in packed.bounds] for epoch, packed in self._epochs.items()}
-        return {**super().state_dict(), **bounds}
+        bounds = {str(epoch): packed.bounds for epoch, packed in self._epochs.items()}
+        plain = {epoch: [bound_as_plain(*entry) for entry in entries] for epoch, entries in bounds.items()}
+        return {**super().state_dict(), **plain}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take back :meth:`state_dict`."""
         super().load_state_dict(state)
         self._epochs.clear()
-        here = self.ranks
+        here = self.sharding
         for epoch, bounds in state.items():
-            for place, bound, *ranks in bounds if epoch != REORDERS else ():
-                self.ranks = ranks[0] if ranks else 1  # of the run that packed it
+            for entry in bounds if epoch != REORDERS else ():
+                place, bound, weights = bound_from_plain(*entry)
+                self.sharding = SampleSharding(weights)  # of the run that packed it
                 self.pack_from(int(epoch) * self.samples + place, bound)
-        self.ranks = here
+        self.sharding = here
+
+
+def bound_as_plain(place: int, bound: int, weights: tuple[float, ...]) -> list[Any]:
+    """Return an entry as a checkpoint has it: of equal shares, their number."""
+    return [place, bound, len(weights) if len(set(weights)) == 1 else list(weights)]
+
+
+def bound_from_plain(place: int, bound: int, shares: int | Sequence[float] = 1) -> tuple[int, int, tuple[float, ...]]:
+    """Return the entry that :func:`bound_as_plain` wrote; early checkpoints knew one rank."""
+    return int(place), int(bound), (1.0,) * shares if isinstance(shares, int) else tuple(map(float, shares))
 
 
 class PackedDraws:
@@ -202,19 +211,19 @@ class PackedDraws:
     def batch_size(self, first_sample: int, plan: Plan) -> int:
         """Return a rank's share of the batch that begins there, packed anew where the plan is another one."""
         self._stream.pack_from(first_sample, plan.size)
-        return ceil(self._stream.left_of_batch(first_sample) / self._stream.ranks)
+        return self._stream.sharding.most_of(self._stream.left_of_batch(first_sample))
 
     def lacking(self, first_sample: int, plan: Plan) -> int:
-        """Return how many ranks have a sample less of that batch."""
+        """Return how many samples that batch has less than its largest share says."""
         share = self.batch_size(first_sample, plan)
-        return share * self._stream.ranks - self._stream.left_of_batch(first_sample)
+        return self._stream.sharding.total(share) - self._stream.left_of_batch(first_sample)
 
     def part_size(self, first_sample: int, samples: int, plan: Plan) -> int:
         """Return how many of the next samples fit the plan together; one is taken to."""
-        ranks, most = self._stream.ranks, samples
-        if ranks > 1:
-            most = min(samples * ranks, self._stream.left_of_batch(first_sample))
+        sharding, most = self._stream.sharding, samples
+        if sharding.world_size > 1:
+            most = min(sharding.total(samples), self._stream.left_of_batch(first_sample))
         indices = [self._stream.index_at(first_sample + place) for place in range(most)]
         costs = self._stream.costs_of_first(indices)
         fitting = int(np.searchsorted(costs, plan.size, "right"))  # they never fall with more samples
-        return samples if fitting == most else max(1, fitting // ranks)
+        return samples if fitting == most else sharding.held_by(fitting)

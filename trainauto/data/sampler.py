@@ -34,7 +34,7 @@ class PlannedBatch:
         first_sample: position of its first sample in the stream; position ``p`` lies in epoch ``p // samples``.
         plan: plan it is drawn under.
         batch_size: its samples on the rank that has most of them, as a :class:`~trainauto.data.batcher.Batcher` says.
-        lacking: how many of equal ranks have a sample less, the last ones.
+        lacking: samples less than its ``batch_size`` says for all ranks, at its end.
     """
 
     number: int
@@ -74,7 +74,7 @@ class LoggedBatch(NamedTuple):
         drawn: plan its samples were drawn under.
         plan: plan it was trained under.
         draw_samples: samples of the whole draw it is of, on all ranks; 0 where that is the ``batch_size`` of ``drawn``.
-        ranks: how many trained it together.
+        sharding: how it was divided among those who trained it together.
     """
 
     first_sample: int
@@ -83,7 +83,7 @@ class LoggedBatch(NamedTuple):
     drawn: Plan
     plan: Plan
     draw_samples: int = 0
-    ranks: int = 1
+    sharding: SampleSharding = SINGLE_PROCESS
 
     @classmethod
     def of(cls, step: StepRecord) -> "LoggedBatch":
@@ -202,14 +202,14 @@ class ShuffledStream:
     once an epoch.
 
     Attributes:
-        ranks: who share a draw, where its samples depend on that.
+        sharding: how a draw is divided among ranks, where its samples depend on that.
 
     Args:
         samples: samples in the set.
         seed: decides order and seeds.
     """
 
-    ranks: int = 1
+    sharding: SampleSharding = SINGLE_PROCESS
 
     def __init__(self, samples: int, seed: int) -> None:
         if samples < 1:

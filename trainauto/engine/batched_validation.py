@@ -4,8 +4,9 @@ import logging
 import math
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -46,8 +47,45 @@ def _evaluating(model: BaseModel) -> Iterator[None]:
             module.training = was_training
 
 
+@contextmanager
+def _until_signal(signals: StopSignals, together: bool) -> Iterator[None]:
+    """Have a signal end what follows where it is; ranks that run every pass together hear of it between passes."""
+    with nullcontext() if together else signals.raising(_StopHeardError):
+        yield
+
+
+@dataclass
+class _Sums:
+    """What one rank has measured.
+
+    Attributes:
+        sums: of what its batches measured, times what they weigh, by name.
+        weight: of all of them.
+        ooms: how often memory ran out.
+    """
+
+    sums: dict[str, float]
+    weight: float
+    ooms: int
+
+    def add(self, means: Mapping[str, float], weight: float) -> None:
+        """Take in a batch."""
+        for name, mean in means.items():
+            self.sums[name] = self.sums.get(name, 0.0) + mean * weight
+        self.weight += weight
+
+
+def _means_of(ranks: Iterable[_Sums]) -> tuple[Mapping[str, float], int]:
+    """Return the means over the samples of all ranks, in their order, and how often memory ran out on all."""
+    shares = list(ranks)
+    names = dict.fromkeys(name for share in shares for name in share.sums)
+    weight = math.fsum(share.weight for share in shares)
+    means = {name: math.fsum(share.sums.get(name, 0.0) for share in shares) / weight for name in names}
+    return means, sum(share.ooms for share in shares)
+
+
 class BatchedValidation(ABC):
-    """A validation set whose samples run in batches, the largest first; every rank runs all of them.
+    """A validation set whose samples run in batches, the largest first; ranks share its samples.
 
     Batches that run out of memory run again as halves, and later validations keep to that size.
 
@@ -111,29 +149,35 @@ class BatchedValidation(ABC):
     def validate(
         self, model: BaseModel, step: int, ranks: Communicator, signals: StopSignals
     ) -> tuple[ValidationRecord, list[Picture]] | None:
-        """Validate on every rank; ``None`` if a signal to one of them cut it short.
+        """Validate with all ranks; ``None`` if a signal to one of them cut it short.
 
         Raises:
             RankAbortedError: it failed on another rank.
         """
-        start = time.perf_counter()
-        means: Mapping[str, float] = {}
-        ooms, stopped = 0, False
+        start, together = time.perf_counter(), model.is_sharded
+        mine, stopped = _Sums({}, 0.0, 0), False
         try:
-            with signals.raising(_StopHeardError), without_memory_limit() as limited, _evaluating(model):
-                means, ooms = self._means(model, limited)
+            with _until_signal(signals, together), without_memory_limit() as limited, _evaluating(model):
+                if together:
+                    mine = self._sums_in_step(model, ranks, signals, limited)
+                else:
+                    mine = self._sums_of(self._rows(ranks), model, limited)
         except _StopHeardError:
             stopped = True
         except Exception:
-            ranks.all_gather_object({"failed": True, "signal": 0})  # the others wait for what this one says
+            if not together:  # else nobody waits where a word would be heard
+                ranks.all_gather_object({"failed": True, "signal": 0})  # the others wait for what this one says
             raise
-        messages = ranks.all_gather_object({"failed": False, "signal": signals.received if stopped else 0})
+        messages = ranks.all_gather_object(
+            {"failed": False, "signal": signals.received if stopped else 0, "sums": asdict(mine)}
+        )
         failed = [str(rank) for rank, message in enumerate(messages) if message["failed"]]
         if failed:
             raise RankAbortedError(f"validation failed on rank {', '.join(failed)}; the reason stands there")
         if signal := max(message["signal"] for message in messages):
             signals.agreed = signal
             return None
+        means, ooms = _means_of(_Sums(**message["sums"]) for message in messages)
         self.last = ValidationRecord(
             step=step,
             dataset=self.name,
@@ -161,32 +205,57 @@ class BatchedValidation(ABC):
 
     def if_too_large(self, error: BaseException, *, is_sharded: bool) -> tuple[str, str]:
         """Return how far it was tried when validation ran out of memory, and what to do."""
-        del error, is_sharded
+        if is_sharded:
+            return f"and with fully_shard batches do not shrink ({allocator_message(error)})", f"Take {self.smaller}"
         return f"not even one {self.sample} at a time", f"Take {self.smaller}"
 
     def warm_up(self) -> None:  # noqa: B027
         """Nothing is loaded at the first use."""
 
-    def _means(self, model: BaseModel, limited: Limited) -> tuple[Mapping[str, float], int]:
-        """Return what is measured, as means over all samples, and how often memory ran out."""
-        order = np.argsort(-self.sizes, kind="stable").tolist()
-        sums: dict[str, float] = {}
-        total, place, ooms = 0.0, 0, 0
-        while place < len(order):
-            samples = order[place : place + max(1, self.most // self._cost(order[place]))]
+    def _rows(self, ranks: Communicator) -> list[int]:
+        """Return the samples that this rank runs, the largest first: of those of all, every so-manieth."""
+        rows: list[int] = np.argsort(-self.sizes, kind="stable").tolist()
+        return rows[ranks.rank :: ranks.world_size]
+
+    def _sums_of(self, rows: Sequence[int], model: BaseModel, limited: Limited) -> "_Sums":
+        """Return what is measured of samples, in batches that shrink where memory runs out."""
+        found, place = _Sums({}, 0.0, 0), 0
+        while place < len(rows):
+            samples = self._next_batch(rows, place)
             tensors = self.batch(samples)
             failure, means = self._try(model, tensors, limited)
             if failure:
                 self._shrink(samples, failure, model.device)
-                ooms += 1
+                found.ooms += 1
                 continue
-            weight = self.dataset.workload.weight(tensors)
-            sums = {name: sums.get(name, 0.0) + mean * weight for name, mean in means.items()}
-            total += weight
+            found.add(means, self.dataset.workload.weight(tensors))
             place += len(samples)
             if self.is_rehearsal:
                 break
-        return {name: value / total for name, value in sums.items()}, ooms
+        return found
+
+    def _sums_in_step(self, model: BaseModel, ranks: Communicator, signals: StopSignals, limited: Limited) -> "_Sums":
+        """Return the same where ranks gather weights in every pass: all run as many batches, none of which shrinks."""
+        rows, found, place = self._rows(ranks), _Sums({}, 0.0, 0), 0
+        while True:
+            words = {"signal": signals.received, "goes_on": place < len(rows)}
+            messages = ranks.all_gather_object(words)
+            if any(message["signal"] for message in messages):
+                raise _StopHeardError
+            if not any(message["goes_on"] for message in messages):
+                return found
+            samples = self._next_batch(rows, place) or [int(np.argmin(self.sizes))]  # others wait for this one
+            tensors = self.batch(samples)
+            failure, means = self._try(model, tensors, limited)
+            if failure:
+                raise MemoryError(f"{counted(len(samples), self.sample)} together: {failure}")
+            if place < len(rows):
+                found.add(means, self.dataset.workload.weight(tensors))
+            place = len(rows) if self.is_rehearsal else place + len(samples)
+
+    def _next_batch(self, rows: Sequence[int], place: int) -> list[int]:
+        """Return the samples of the batch that begins at a place; none behind the last one."""
+        return list(rows[place : place + max(1, self.most // self._cost(rows[place]))]) if place < len(rows) else []
 
     def _try(
         self, model: BaseModel, tensors: Mapping[str, Tensor], limited: Limited

@@ -31,9 +31,9 @@ logger = logging.getLogger(__name__)
 
 
 def on_device(model: BaseModel, batch: Batch) -> MicroBatch | DoesNotFit:
-    """Return a batch where the model is, if there is room for it."""
+    """Return a batch where the model is, or what stands in for one without samples, if there is room for it."""
     try:
-        return model.feed_data(batch)
+        return model.feed_data(batch if len(batch) or not batch.stand_in else replace(batch, tensors=batch.stand_in))
     except (RuntimeError, MemoryError) as error:
         message = shortage_in(error)
     release_memory(model.device)
@@ -55,11 +55,44 @@ def planned_split(plan: Plan, samples: int, extent: int, share: float = 1.0) -> 
     return MicrobatchSplit(math.ceil(samples / largest), extent)
 
 
-def gradients_of_nothing(objective: Objective, split: MicrobatchSplit, device: torch.device) -> Gradients:
-    """Return what a rank without samples has: no gradient, and a scaler that is ready to step."""
+def gradients_without_samples(
+    objective: Objective,
+    tensors: MicroBatch,
+    batch: Batch,
+    snapshot: StepSnapshot,
+    device: torch.device,
+    split: MicrobatchSplit,
+    ranks: Communicator,
+) -> Gradients | DoesNotFit:
+    """Return what a rank without samples has: no gradient of its own, and a scaler that is ready to step.
+
+    Args:
+        objective: the pass.
+        tensors: ``stand_in`` of the batch, on the device.
+        batch: has no samples.
+        snapshot: of the step.
+        device: of the model.
+        split: how the pass runs.
+        ranks: who train the step.
+    """
+    _forget_gradients(objective)
+    snapshot.take()
+    if ranks.reduces_in_backward:
+        try:
+            _stand_in(objective, tensors, batch, 1, ranks)
+        except (RuntimeError, MemoryError) as error:
+            return DoesNotFit(objective.name, 1, shortage_in(error), batch.shape.extent)
+    if objective.notes is not None:
+        objective.notes.begin()
     if objective.scaler is not None:  # it makes its factor with the first loss, and this rank may have had none
         objective.scaler.scale(torch.zeros(1, device=device))
     return Gradients({}, {}, split)
+
+
+def passes_of_all(batch: Batch, ranks: Communicator) -> int:
+    """Return the forward passes of the rank that has most samples of a step that is shared equally."""
+    most = math.ceil(batch.step_samples / ranks.world_size)
+    return planned_split(batch.plan, most, batch.shape.extent).micro_batches
 
 
 def divided(
@@ -127,6 +160,21 @@ def compute_gradients(
         failures.append(Failure(objective.name, failed_samples, pieces, message, extent, largest, is_cut))
 
 
+def _stand_in(objective: Objective, tensors: MicroBatch, batch: Batch, largest: int, ranks: Communicator) -> None:
+    """Run one sample, with weight 0, as often as other ranks have a forward pass more than this one.
+
+    Weights that are spread over ranks are gathered in every pass, by all of them; gradients that are summed in the
+    backward pass are summed in the last one.
+    """
+    own = math.ceil(len(batch) / largest)
+    sample = batch.workload.part(tensors, 0, 1)
+    lacking = passes_of_all(batch, ranks) - own
+    for number in range(1, lacking + 1):
+        is_last = not own and number == lacking
+        with nullcontext() if is_last or objective.without_sum is None else objective.without_sum():
+            (_sum_of(objective.loss(sample)) * 0.0).backward()  # type: ignore[no-untyped-call]
+
+
 def _cut(tensors: MicroBatch, batch: Batch, extent: int) -> MicroBatch:
     """Return samples of a batch no larger than an extent, anew in each attempt: cut copies may have changed."""
     return batch.workload.shrink(tensors, batch.shape.extent, extent) if extent < batch.shape.extent else tensors
@@ -188,13 +236,16 @@ def accumulate_gradients(
     # Where the backward pass averages over ranks, the sum of weighted parts is that many times as large.
     factor = ranks.world_size if ranks.reduces_in_backward else 1
     _forget_gradients(objective)
+    if ranks.reduces_in_backward:
+        _stand_in(objective, tensors, batch, largest, ranks)
     if objective.notes is not None:
         objective.notes.begin()
     sums: dict[str, Tensor] = {}
     told: tuple[str, ...] = ()
     added: list[dict[str, Any]] = []
     weights: list[float] = []
-    for done, part in split(batch.workload, tensors, len(batch), largest, alone=alone):
+    parts = split(batch.workload, tensors, len(batch), largest, alone=alone, by_count=ranks.reduces_in_backward)
+    for done, part in parts:
         if added and before_next is not None:
             before_next(part)
         # Averaging the means of unequal parts would give the samples of the smaller part too much influence.
@@ -215,7 +266,8 @@ def accumulate_gradients(
                 (scaler.scale(total) if scaler is not None else total).backward()  # type: ignore[no-untyped-call]
         told = tuple(name for name, value in terms.items() if not value.requires_grad)
         for name, value in terms.items():
-            weighted = value.detach().float() * weight
+            # A mean over nothing is no number, and its gradients are 0.
+            weighted = value.detach().float() * weight if weight else torch.zeros((), device=value.device)
             sums[name] = sums[name] + weighted if name in sums else weighted
         added.append(added_to(part, given))
     handed_on, differing = joined(batch.workload, added, weights)

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 
 from trainauto.core.batch import Batch
@@ -16,16 +17,30 @@ NAME = "out_of_memory_rank_{}.json"
 
 def write_oom_note(folder: Path, rank: int, step: int, batch: Batch, failure: DoesNotFit, limit: int | None) -> None:
     """Note what did not fit, beside the checkpoints: the rank is about to end, and nobody else knows."""
+    file = folder / NAME.format(rank)
     note = {
         "step": step,
         "plan": batch.plan.to_dict(),
+        "failed_plans": [*_failed_plans(file), batch.plan.to_dict()],
         "samples": failure.samples,
         "extent": failure.extent or batch.shape.extent,
         "pass": failure.pass_name,
         "message": failure.message,
         "limit": limit,
     }
-    write_json_atomically(folder / NAME.format(rank), note)
+    write_json_atomically(file, note)
+
+
+def _failed_plans(file: Path) -> list[dict[str, int]]:
+    """Return the plans under which this rank had failed so before; none where that cannot be read."""
+    with suppress(OSError, ValueError, KeyError, TypeError):
+        return list(json.loads(file.read_text(encoding="utf-8"))["failed_plans"])
+    return []
+
+
+def failed_starts(folder: Path) -> int:
+    """Return how many starts have failed so since the last checkpoint, on whichever rank: each under another plan."""
+    return len({json.dumps(plan) for file in folder.glob(NAME.format("*")) for plan in _failed_plans(file)})
 
 
 def read_oom_note(folder: Path, axes: Iterable[Axis]) -> OutOfMemory | None:

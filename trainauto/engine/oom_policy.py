@@ -12,7 +12,7 @@ from trainauto.core.decisions import Decision, KeepPlan, PlanChange
 from trainauto.core.plan import BATCH_SIZE, Axis, BatchShape, Plan, size_axis
 from trainauto.core.records import OutOfMemory, PeakReading
 from trainauto.core.words import counted
-from trainauto.engine.oom_notes import read_oom_note
+from trainauto.engine.oom_notes import failed_starts, read_oom_note
 from trainauto.engine.run import Run
 from trainauto.engine.run_errors import NothingFitsError
 from trainauto.engine.step_outcome import DoesNotFit, Failure
@@ -20,6 +20,9 @@ from trainauto.engine.training import Training
 from trainauto.memory.monitor.oom import in_words
 
 logger = logging.getLogger(__name__)
+
+MOST_DOUBLINGS = 6
+"""Of the times a plan shrinks after a start that failed: 64 times leave a hundred-millionth of it."""
 
 
 def on_recovered(run: Training, batch: Batch, failures: tuple[Failure, ...]) -> list[Decision]:
@@ -114,7 +117,24 @@ def on_group_oom(run: Run) -> None:
     run.journal.decide(_ask(run, event), event.plan, early=True)
     if not _is_smaller(run.loader.plan, event.plan):
         _force(run, event)
+    _shrink_further(run, event, run.ranks.broadcast_object(lambda: failed_starts(run.checkpoints.folder)))
     logger.warning("the ranks had ended out of memory under %s: they continue under %s", event.plan, run.loader.plan)
+
+
+def _shrink_further(run: Run, event: OutOfMemory, failures: int) -> None:
+    """Shrink the plan twice as often after each start that has failed: a launcher starts ranks again a few times only.
+
+    Args:
+        run: under the plan that follows the failed one.
+        event: of the last start.
+        failures: starts that have failed since the last checkpoint, this one among them.
+    """
+    plan = run.loader.plan
+    for _ in range(2 ** min(failures - 1, MOST_DOUBLINGS) - 1):
+        plan = shrunk_after_oom(plan, run.axes) or plan
+    if plan != run.loader.plan:
+        change = PlanChange(plan, f"{failures} starts in a row ran out of memory: it shrinks further")
+        run.journal.decide([change], event.plan, early=True)
 
 
 def _packed(event: OutOfMemory | None) -> dict[str, Any] | None:

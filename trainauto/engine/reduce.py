@@ -85,6 +85,7 @@ def _merged_step(sharding: SampleSharding, mine: StepRecord, reports: Sequence[M
             planned_samples=sharding.total(mine.plan.batch_size) if BATCH_SIZE in mine.plan else mine.draw_samples,
             worst=worst,
             ooms={rank: report["ooms"] for rank, report in enumerate(reports) if report["ooms"]},
+            shares=() if sharding.is_equal else sharding.weights,
         ),
     )
     return record, _failures_that_count(reports, sharding), max(report["signal"] for report in reports)
@@ -193,7 +194,7 @@ def _worst_reading(reports: Sequence[Mapping[str, Any]], sharding: SampleShardin
     limits = [reading.limit for reading in readings.values() if reading.limit]
     if len(limits) < len(readings):
         return worst, readings[worst]
-    meant = min(limits) if len(set(sharding.weights)) == 1 else max(limits)
+    meant = min(limits) if sharding.is_equal else max(limits)
     scaled = {rank: _scaled(reading, meant / (reading.limit or meant)) for rank, reading in readings.items()}
     return worst, replace(
         scaled[worst],

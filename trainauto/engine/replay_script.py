@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from trainauto.core.decisions import Decision, GiveUp, GoBack, Stop
 from trainauto.core.records import MicrobatchSplit, StepRecord
+from trainauto.core.sharding import SINGLE_PROCESS, SampleSharding
 from trainauto.core.words import counted
 from trainauto.engine.gradients import planned_split
 from trainauto.engine.run_errors import ReplayError
@@ -40,9 +41,9 @@ class FreeScript:
         """Say whether this step is to leave the weights alone where its gradients are no finite numbers."""
         return False
 
-    def ranks_before(self) -> int:
-        """Return how many ranks trained this step when it was logged, for each that trains it now; here 1."""
-        return 1
+    def shares_before(self) -> float:
+        """Return how many times what its largest rank had a step had when it was logged, for a replay; here 1."""
+        return 1.0
 
     def refuse(self, failure: DoesNotFit) -> None:
         """Raise where a step has to fit: here its batch is given back."""
@@ -77,7 +78,7 @@ class LoggedScript(FreeScript):
         decisions: what was decided, by the step it was reported with.
         last_step: the step to end with.
         is_exact: whether the same steps give the same bits here, as on a CPU with a fixed number of threads.
-        ranks: how many ranks trained a step together, where there were several.
+        ranks: how samples of a step were divided among ranks, where there were several.
     """
 
     is_free = False
@@ -89,7 +90,7 @@ class LoggedScript(FreeScript):
         last_step: int,
         *,
         is_exact: bool,
-        ranks: Mapping[int, int] | None = None,
+        ranks: Mapping[int, SampleSharding] | None = None,
     ) -> None:
         self._steps = steps
         self._decisions = decisions
@@ -127,9 +128,9 @@ class LoggedScript(FreeScript):
         """Say whether it left them alone when it was logged."""
         return bool(self._now.non_finite)
 
-    def ranks_before(self) -> int:
-        """Return how many ranks trained this step when it was logged."""
-        return self._ranks.get(self._now.step, 1)
+    def shares_before(self) -> float:
+        """Return how many times what its largest rank had this step had when it was logged."""
+        return self._ranks.get(self._now.step, SINGLE_PROCESS).shares
 
     def refuse(self, failure: DoesNotFit) -> None:
         """Raise: a step of the log that does not fit in any way cannot be repeated.

@@ -24,7 +24,7 @@ from trainauto.core.plan import BATCH_SIZE, Axis, size_axis
 from trainauto.core.records import MicrobatchSplit
 from trainauto.core.workload import Workload, split, weight_of
 from trainauto.distributed.communicator import ABORT, DOES_NOT_FIT, LOST, OK, SINGLE_PROCESS, Communicator
-from trainauto.engine.gradients import as_planned, compute_gradients, divided, gradients_of_nothing, on_device
+from trainauto.engine.gradients import as_planned, compute_gradients, divided, gradients_without_samples, on_device
 from trainauto.engine.handed_on import say_differing
 from trainauto.engine.optimizer_step import step_optimizer
 from trainauto.engine.part_norms import PartNorms
@@ -275,11 +275,8 @@ class _Step:
         if self._settings.measures_noise and objective.name not in self._settings.splits:
             split = divided(objective, split, self._batch, self._snapshot, self._ranks)
         if not len(self._batch):  # of unequal ranks one may have nothing to do
-            objective.optimizer.zero_grad(set_to_none=True)
-            if objective.notes is not None:
-                objective.notes.begin()
-            self._snapshot.take()
-            return gradients_of_nothing(objective, split, self._model.device)
+            context = self._snapshot, self._model.device, split, self._ranks
+            return gradients_without_samples(objective, self._tensors, self._batch, *context)
         with onednn.left_aside(split.without_onednn):
             gradients = compute_gradients(
                 objective,

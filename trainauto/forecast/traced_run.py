@@ -18,9 +18,10 @@ from trainauto.memory.tracing.fake_tensors import as_fake
 from trainauto.memory.tracing.libraries import card_libraries
 from trainauto.memory.tracing.trace import TraceError
 from trainauto.models.base_model import BaseModel
-from trainauto.models.parallel import bucketed
+from trainauto.models.parallel import Parallel, bucketed
 from trainauto.optim.precision import Precision
 from trainauto.options.load import LoadedOptions
+from trainauto.options.resource_options import DistributedOptions
 from trainauto.options.run_options import FileOptions
 
 logger = logging.getLogger(__name__)
@@ -35,6 +36,16 @@ def fake_run(
 ) -> FakeTraining:
     """Build the run of an option file on fake tensors, whatever its task; arguments and errors as of `Task.fake`."""
     return ready_task(loaded).fake(loaded, like_cuda=like_cuda, world_size=world_size, known=known or {})
+
+
+def overlaps_in_trace(chosen: DistributedOptions, world_size: int) -> Parallel | None:
+    """Return what keeps gradients where ``ddp_overlap`` does, where so many ranks train with it."""
+    return Parallel(bucketed) if world_size > 1 and chosen.ddp_overlap else None
+
+
+def sums_after(chosen: DistributedOptions, world_size: int) -> bool:
+    """Whether so many ranks hold room for the sum of their gradients."""
+    return world_size > 1 and not (chosen.ddp_overlap or chosen.fully_shard)
 
 
 def fake_training(
@@ -87,14 +98,13 @@ class FakeRun(FakeTraining):
             raise TraceError("use_compile is set: what a compiled network keeps is the compiler's decision")
         precision = choose_precision(loaded)
         channels = 0
-        together = options.distributed if world_size > 1 else None
-        overlaps = together is not None and together.ddp_overlap
+        parallel = overlaps_in_trace(options.distributed, world_size)
 
         def build(mode: FakeTensorMode) -> BaseModel:
             nonlocal channels
             network = fake_network(lambda: build_network(loaded, pretrained=False), mode)
             channels = channels_of(network)
-            return build_model(loaded, network, precision, pretrained=False, parallel=bucketed if overlaps else None)
+            return build_model(loaded, network, precision, pretrained=False, parallel=parallel)
 
         clips = options.settings.max_norm is not None
         return cls(
@@ -102,7 +112,7 @@ class FakeRun(FakeTraining):
             lambda plan: empty_batch(plan, crops_of(options, channels)),
             clips=clips,
             libraries=card_libraries() if like_cuda or precision.device.type == "cuda" else None,
-            sums_after=together is not None and not overlaps and not together.fully_shard,
+            sums_after=sums_after(options.distributed, world_size),
         )
 
 

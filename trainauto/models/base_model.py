@@ -230,7 +230,11 @@ class BaseModel(ABC):
     def _parts(self) -> tuple[Networks, Optimizers]:
         """Return what is saved in parts where weights are spread over the ranks."""
         averages = {f"{name}_ema": average.network for name, average in self.averages.items()}
-        steps = {name: (self.networks[f"net_{name}"], optimizer) for name, optimizer in self.optimizers.items()}
+        only = next(iter(self.networks.values()))
+        # Not by their weights: where a network has just been run, these are whole.
+        steps = {
+            name: (self.networks.get(f"net_{name}", only), optimizer) for name, optimizer in self.optimizers.items()
+        }
         return {**self.networks, **averages}, steps
 
     def state_dict(self) -> dict[str, Any]:

@@ -7,6 +7,7 @@ memory ends the group, and torchrun starts it again from the last checkpoint.
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -31,11 +32,35 @@ Optimizers = Mapping[str, tuple[nn.Module, Optimizer]]
 BUCKET_BYTES = 25 * MIB
 """Bound of a bucket of ``DistributedDataParallel`` but the first, its default."""
 
-Parallel = Callable[[nn.Module, Sequence[nn.Module]], nn.Module]
-"""Takes a network and its averages, may change them in place, and returns what to run forward."""
+
+@dataclass
+class Parallel:
+    """Makes a network one of several ranks, which meet in its backward pass.
+
+    Attributes:
+        wrap: takes a network, its averages, and whether passes leave weights out; may change networks in place, and
+            returns what to run forward.
+        is_used: whether a network was made so.
+    """
+
+    wrap: Callable[[nn.Module, Sequence[nn.Module], bool], nn.Module]
+    is_used: bool = False
+
+    def __call__(
+        self, network: nn.Module, averages: Sequence[nn.Module] = (), *, leaves_weights_out: bool = False
+    ) -> nn.Module:
+        """Return what to run forward in place of a network.
+
+        Args:
+            network: on its device; its optimizer is made afterwards.
+            averages: of its weights.
+            leaves_weights_out: whether a pass may use some of its weights only.
+        """
+        self.is_used = True
+        return self.wrap(network, averages, leaves_weights_out)
 
 
-def overlapped(network: nn.Module, averages: Sequence[nn.Module]) -> nn.Module:
+def overlapped(network: nn.Module, averages: Sequence[nn.Module], leaves_weights_out: bool) -> nn.Module:
     """Sum gradients while the backward pass runs, as ``DistributedDataParallel`` does."""
     from torch.nn.parallel import DistributedDataParallel
 
@@ -44,6 +69,7 @@ def overlapped(network: nn.Module, averages: Sequence[nn.Module]) -> nn.Module:
     # Before torch 2.13 it is called broadcast_buffers.
     quiet = "forward_sync_buffers" if "forward_sync_buffers" in parameters else "broadcast_buffers"
     settings: dict[str, Any] = {quiet: False, "gradient_as_bucket_view": True}
+    settings["find_unused_parameters"] = leaves_weights_out
     return DistributedDataParallel(network, **settings)
 
 
@@ -75,9 +101,9 @@ class Bucketed(nn.Module):
                 weight.register_post_accumulate_grad_hook(partial(self._fill, part))  # type: ignore[no-untyped-call]
                 start += weight.numel()
 
-    def forward(self, *inputs: Any) -> Any:
+    def forward(self, *inputs: Any, **named: Any) -> Any:
         """Run the network."""
-        return self.module(*inputs)
+        return self.module(*inputs, **named)
 
     @contextmanager
     def no_sync(self) -> Iterator[None]:
@@ -95,19 +121,21 @@ class Bucketed(nn.Module):
             weight.grad = part
 
 
-def bucketed(network: nn.Module, averages: Sequence[nn.Module]) -> nn.Module:
+def bucketed(network: nn.Module, averages: Sequence[nn.Module], leaves_weights_out: bool) -> nn.Module:
     """Keep gradients as :func:`overlapped` does, on a process of its own."""
-    del averages
+    del averages, leaves_weights_out
     return Bucketed(network)
 
 
-def sharded(network: nn.Module, averages: Sequence[nn.Module]) -> nn.Module:
+def sharded(network: nn.Module, averages: Sequence[nn.Module], leaves_weights_out: bool) -> nn.Module:
     """Spread weights, gradients and optimizer state over the ranks (FSDP2, ``fully_shard``), block by block.
 
     Each block's weights are gathered when it runs and let go of afterwards. Those of an average that are in no block,
     too: no backward pass follows its forward pass, and its next update finds shards only.
     """
     from torch.distributed.device_mesh import init_device_mesh
+
+    del leaves_weights_out  # those have no gradient then, on any rank
     from torch.distributed.fsdp import fully_shard
 
     device = next(network.parameters()).device

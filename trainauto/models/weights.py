@@ -17,17 +17,21 @@ MOST_NAMES = 12
 """Names of weights that are listed one by one; of more, those of a part are counted together."""
 
 
-def save_weights(network: nn.Module, file: Path, without: Collection[str] = ()) -> None:
+def save_weights(
+    network: nn.Module, file: Path, without: Collection[str] = (), *, whole: Mapping[str, Tensor] | None = None
+) -> None:
     """Write a network's state as safetensors, in the default memory format, shared tensors written out.
 
-    Of a network that is spread over ranks, every rank must ask, and the first writes.
+    Of a network that is spread over ranks, every rank must ask, and the first writes, unless ``whole`` is given.
 
     Args:
         network: its state is written.
         file: is replaced.
         without: names of weights that are left out.
+        whole: the state, where it has been gathered.
     """
-    whole = whole_weights(network) if is_sharded(network) else network.state_dict()
+    if whole is None:
+        whole = whole_weights(network) if is_sharded(network) else network.state_dict()
     state = {name: tensor for name, tensor in whole.items() if name not in without}
     if not state:
         return  # another rank has it

@@ -13,6 +13,7 @@ from trainauto.options.degradation_checks import (
     one_way_of_sharpening,
     weights_fit_their_lists,
 )
+from trainauto.options.run_checks import not_beside
 from trainauto.options.schema import Datasets, Options, TrainDataset, ValDataset
 from trainauto.options.source_locations import KeyPath
 from trainauto.options.validation_errors import Finding
@@ -76,43 +77,17 @@ def something_counts_in_every_step(options: Options) -> Iterator[Finding]:
             return
 
 
-def _goes_by_goodput(options: Options) -> bool:
-    active = options.training_automations.active.values()
-    return any(automation.arguments.get("objective") == "goodput" for automation in active)
-
-
-@_reads(
-    "distributed",
-    "memory",
-    "use_amp",
-    "amp_bf16",
-    "use_channels_last",
-    "use_compile",
-    "model_type",
-    "training_automations",
-)
+@_reads("distributed", "use_channels_last", "use_compile", "model_type")
 def ranks_that_meet_in_the_backward_pass(options: Options) -> Iterator[Finding]:
-    """Networks that are wrapped or sharded for it cannot be changed in other ways, and step together."""
-    chosen, memory = options.distributed, options.memory
-    on = [name for name in ("ddp_overlap", "fully_shard") if getattr(chosen, name)]
-    if not on:
-        return
-    path = ("distributed", on[0])
-    if len(on) > 1:
-        yield Finding(path, "ddp_overlap and fully_shard are two ways of one thing", "Remove one.", at_key=True)
+    """Some networks cannot be wrapped or sharded for it."""
+    chosen = options.distributed
+    has_two_networks = options.model_type.lower() in ("srganmodel", "esrganmodel")
     refused = {
-        "distributed.batches: memory": chosen.batches == "memory",
-        "memory.gradient_checkpointing": memory.gradient_checkpointing,
-        "memory.allow_gradient_checkpointing": memory.allow_gradient_checkpointing,
-        f"model_type: {options.model_type}": options.model_type.lower() in ("srganmodel", "esrganmodel"),
-        "float16 (use_amp without amp_bf16)": options.use_amp and not options.amp_bf16 and chosen.fully_shard,
-        "use_channels_last": options.use_channels_last and chosen.fully_shard,
-        "use_compile": options.use_compile and chosen.fully_shard,
-        "objective: goodput": chosen.fully_shard and _goes_by_goodput(options),  # no rank has a whole gradient
+        f"model_type: {options.model_type}": (chosen.ddp_overlap or chosen.fully_shard) and has_two_networks,
+        "use_channels_last": chosen.fully_shard and options.use_channels_last,
+        "use_compile": chosen.fully_shard and options.use_compile,
     }
-    for name, is_set in refused.items():
-        if is_set:
-            yield Finding(path, f"{on[0]} does not go with {name}", "Remove one of them.", at_key=True)
+    yield from not_beside(chosen, refused)
 
 
 @_reads("datasets")

@@ -6,6 +6,7 @@ from trainauto.core.registry import in_one_word
 from trainauto.core.words import counted
 from trainauto.options.checks import CombinationChecks
 from trainauto.options.finetune_options import FinetuneOptions, step_conversations
+from trainauto.options.run_checks import not_beside
 from trainauto.options.run_options import CONTROLLER
 from trainauto.options.validation_errors import Finding
 
@@ -25,6 +26,13 @@ def adapters_beside_4_bits(options: FinetuneOptions) -> Iterator[Finding]:
         advice = "Add lora: {r: 8, lora_alpha: 16}, or write load_in_4bit: false."
         message = "weights in 4 bits do not learn, and the file has no lora to be trained beside them"
         yield Finding(("model", "load_in_4bit"), message, advice, at_key=True)
+
+
+@_reads("model", "distributed")
+def weights_in_4_bits_stay_whole(options: FinetuneOptions) -> Iterator[Finding]:
+    """Weights in 4 bits are no tensors of numbers that could be spread over ranks."""
+    chosen = options.distributed
+    yield from not_beside(chosen, {"model.load_in_4bit": chosen.fully_shard and options.model.load_in_4bit})
 
 
 @_reads("training")

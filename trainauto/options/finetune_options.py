@@ -237,8 +237,7 @@ class FinetuneOptions(FileOptions):
             **dict.fromkeys(("task", "model", "lora", "dataset", *OF_STEPS), True),
             "training": {*training, "weight_decay"},
         }
-        # One rank holds no room for sums, two hold as much as any other number.
-        return self.model_dump(mode="json", include=included) | ({"sums": True} if world_size > 1 else {})
+        return self.model_dump(mode="json", include=included) | self.of_sums(world_size)
 
 
 def step_conversations(training: FinetuneTraining) -> int:

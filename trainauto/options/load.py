@@ -16,6 +16,7 @@ from trainauto.options.combination_checks import impossible_combinations
 from trainauto.options.lookup import fields_of, section_at, sections
 from trainauto.options.nested import SECTION, unnest
 from trainauto.options.overrides import apply_overrides
+from trainauto.options.run_checks import impossible_in_any_run
 from trainauto.options.run_options import FileOptions
 from trainauto.options.schema import Options
 from trainauto.options.source_locations import KeyPath, Places, dotted, printable
@@ -232,7 +233,8 @@ def _validated(
     except ValidationError as error:
         valid -= {str(raw["loc"][0]) for raw in error.errors(include_url=False)}
         findings += _worded(error, task.model, tree, [finding.path for finding in findings])
-    findings += task.check(options or _partial(tree, valid, task.model), valid)
+    checked = options or _partial(tree, valid, task.model)
+    findings += [*impossible_in_any_run(checked, valid), *task.check(checked, valid)]
     if options is None or findings:
         raise InputError(in_file_order((finding.problem(places) for finding in findings), file))
     return options

@@ -33,6 +33,24 @@ def one_warmup(options: MultitaskOptions) -> Iterator[Finding]:
     yield from warmup_ends(options.train, counts_samples=False)
 
 
+@_reads("distributed")
+def weights_of_tasks_stay_whole(options: MultitaskOptions) -> Iterator[Finding]:
+    """A rank whose samples lack a task has no gradients for its weights, which others would wait for."""
+    if options.distributed.fully_shard:
+        message = "fully_shard needs a gradient for each weight on every rank, and samples of a rank may lack a task"
+        advice = "Remove it; ddp_overlap: true is possible."
+        yield Finding(("distributed", "fully_shard"), message, advice, at_key=True)
+
+
+@_reads("distributed", "train")
+def counted_steps_are_shared_equally(options: MultitaskOptions) -> Iterator[Finding]:
+    """The samples of a step are those of equal ranks."""
+    if options.distributed.batches == "memory" and options.train.use_gradient_accumulation:
+        message = "target_batch_size is shared equally, and batches that follow memory are not"
+        advice = "Write batches: equal, or train: {use_gradient_accumulation: false}."
+        yield Finding(("distributed", "batches"), message, advice)
+
+
 @_reads("train")
 def target_holds_a_pass(options: MultitaskOptions) -> Iterator[Finding]:
     """A step has the samples of one forward pass, or more."""

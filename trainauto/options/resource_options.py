@@ -20,13 +20,13 @@ class DistributedOptions(Section):
     ddp_overlap: bool = option(
         False,
         "Sum gradients while the backward pass runs (DistributedDataParallel). A rank that runs out of memory then "
-        "ends all of them, and torchrun --max-restarts starts them again from the last checkpoint. SRModel only.",
+        "ends all of them, and torchrun --max-restarts starts them again from the last checkpoint. Of images: SRModel.",
         reason="without it such a rank runs its batch again in pieces, and nothing is lost",
     )
     fully_shard: bool = option(
         False,
         "Spread weights, gradients and optimizer state over the ranks (FSDP2), for networks that do not fit one card. "
-        "Running out of memory ends all ranks, as with ddp_overlap. SRModel only.",
+        "Running out of memory ends all ranks, as with ddp_overlap. Of images: SRModel. Not of several tasks.",
         reason="gathering weights for every step costs time",
     )
 

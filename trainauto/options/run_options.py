@@ -136,6 +136,7 @@ class FileOptions(Section):
         [], "Python modules to import first (beside this file, or installed); they register components of your own."
     )
     memory: MemoryOptions = option(MemoryOptions(), "Memory budget.")
+    distributed: DistributedOptions = option(DistributedOptions(), "Several cards or machines.")
     training_automations: Automations = option(Automations(), "What steers the run while it goes.")
 
     @property
@@ -174,15 +175,14 @@ class FileOptions(Section):
             is_steered = switch.enabled and switch.arguments.get("policy") != "step"
         return self.memory.gradient_checkpointing == AUTO or (is_bounded and automations.enabled and is_steered)
 
-    @property
-    def among_ranks(self) -> DistributedOptions:
-        """How several ranks train together; the defaults where files of a task have no options for it."""
-        return DistributedOptions()
-
     def of_steps(self, world_size: int) -> dict[str, Any]:
         """Return the options that the memory of a step depends on, for so many ranks: here all that might be."""
         aside = {"name", "path", "logger", "training_automations", "memory", "device", "num_threads", "manual_seed"}
-        return self.model_dump(mode="json", exclude=aside) | ({"sums": True} if world_size > 1 else {})
+        return self.model_dump(mode="json", exclude={*aside, "distributed"}) | self.of_sums(world_size)
+
+    def of_sums(self, world_size: int) -> dict[str, Any]:
+        """Return how gradients are summed: one rank holds no room for it, two hold as much as any other number."""
+        return {"sums": self.distributed.model_dump(mode="json", exclude={"batches"})} if world_size > 1 else {}
 
 
 @dataclass(frozen=True)

@@ -113,7 +113,6 @@ class Options(DegradationOptions, RunOptions):
     train: TrainOptions = option(..., "Losses, optimizer, schedule, length.")
     val: ValOptions = option(ValOptions(), "Validation.")
     logger: LoggerOptions = option(LoggerOptions(), "Console, checkpoints, curves.")
-    distributed: DistributedOptions = option(DistributedOptions(), "Several cards or machines.")
 
     @property
     def caches(self) -> list[str]:
@@ -125,11 +124,6 @@ class Options(DegradationOptions, RunOptions):
     def loading(self) -> tuple[int, int]:
         """Processes that make samples, and batches that are drawn ahead of the step."""
         return self.datasets.train.num_worker_per_gpu, self.datasets.train.lookahead
-
-    @property
-    def among_ranks(self) -> DistributedOptions:
-        """How several ranks train together."""
-        return self.distributed
 
     def of_steps(self, world_size: int) -> dict[str, Any]:
         """Return the options that the memory of a step depends on, for so many ranks."""

@@ -217,8 +217,7 @@ class TextOptions(RunOptions):
             "train": train,
             "datasets": {"train": {"max_length"}},
         }
-        # One rank holds no room for sums, two hold as much as any other number.
-        return self.model_dump(mode="json", include=included) | ({"sums": True} if world_size > 1 else {})
+        return self.model_dump(mode="json", include=included) | self.of_sums(world_size)
 
 
 def row_width(options: TextOptions) -> int:

@@ -2,6 +2,7 @@
 
 from itertools import pairwise
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -80,3 +81,17 @@ def test_weights_deal_in_turns_and_follow_memory() -> None:
 def test_impossible_weights_are_refused(weights: tuple[float, ...]) -> None:
     with pytest.raises(ValueError, match="weights"):
         SampleSharding(weights)
+
+
+@given(shardings, st.lists(st.integers(1, 300), min_size=1, max_size=8))
+def test_the_largest_share_of_so_many_samples(sharding: SampleSharding, samples: list[int]) -> None:
+    """The least batch that holds them all, and the largest that holds no more."""
+    most = sharding.most_of_each(np.array(samples)).tolist()
+    for count, batch in zip(samples, most, strict=True):
+        assert sharding.most_of(count) == batch
+        assert sharding.total(batch) >= count
+        assert batch == 1 or sharding.total(batch - 1) < count
+        held = sharding.held_by(count)
+        assert held == 1 or sharding.total(held) <= count
+        assert sharding.total(held + 1) > count or sharding.total(1) > count
+    assert list(sharding.places(most[0], 0)) == list(sharding.positions(most[0], 0))

@@ -217,6 +217,12 @@ def test_a_schedule_that_is_not_there_is_refused_with_all_there_are(problems: Pr
         (["training:learning_rate=0"], "0"),
         (["model:dtype=float16"], "float16"),
         (["model:load_in_4bit=true"], "weights in 4 bits do not learn, and the file has no lora"),
+        (
+            ["model:load_in_4bit=true", "lora={r: 2, lora_alpha: 4}", "distributed:fully_shard=true"],
+            "fully_shard does not go with model.load_in_4bit",
+        ),
+        (["distributed={fully_shard: true, ddp_overlap: true}"], "are two ways of one thing"),
+        (["distributed={fully_shard: true, batches: memory}"], "fully_shard does not go with distributed.batches"),
     ],
 )
 def test_what_cannot_be(problems: Problems, overrides: list[str], what: str) -> None:

@@ -79,6 +79,8 @@ def test_keys_that_it_has_not(problems: Problems, override: str, advice: str) ->
         (["train:task_distribution={T1: 0.0}"], "task_distribution gives no task a share"),
         (["train:sampling=replacement"], "sampling: replacement keeps to shares, and there are none"),
         (["train:task_diversity_weight=2"], "2"),
+        (["distributed:batches=memory"], "target_batch_size is shared equally"),
+        (["distributed:fully_shard=true"], "samples of a rank may lack a task"),
         (["tokenizer={}"], "nothing says what cuts texts into tokens"),
         (["tokenizer:pretrained=gpt2"], "the tokenizer is given twice"),
         (["train:scheduler=cosine"], "cosine"),

@@ -5,6 +5,7 @@ from typing import Protocol, runtime_checkable
 
 import numpy as np
 
+from trainauto.core.sharding import SampleSharding
 from trainauto.data.packing.sizes import IntArray
 
 
@@ -43,15 +44,15 @@ class UncertainCost(BatchCost, Protocol):
 
 @dataclass(frozen=True)
 class RankCost:
-    """What a batch costs the rank that has most of it, where its samples are dealt to so many ranks in turn.
+    """What a batch costs the rank that has most of it, where its samples are dealt to ranks in turn.
 
     Attributes:
         whole: what a batch costs that one process has.
-        ranks: how many share it.
+        sharding: how samples are divided among ranks.
     """
 
     whole: BatchCost
-    ranks: int
+    sharding: SampleSharding
 
     @property
     def unit(self) -> str:
@@ -61,7 +62,7 @@ class RankCost:
     def cost(self, samples: IntArray, longest: IntArray, images: IntArray) -> IntArray:
         """Return the cost of the largest share; images are taken to be spread evenly."""
         samples = np.asarray(samples)
-        share = -(-samples // self.ranks)
+        share = self.sharding.most_of_each(samples)
         return self.whole.cost(share, longest, -(-np.asarray(images) * share // np.maximum(1, samples)))
 
 

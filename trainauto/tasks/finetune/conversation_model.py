@@ -26,6 +26,7 @@ class ConversationModel(BaseModel):
         optimizer: of what is trained of it.
         precision: number format, and the device.
         learning_rate: of the option file, for advice.
+        forward: what is run in training in place of the network; ``None`` for itself.
     """
 
     less_memory = (
@@ -35,7 +36,13 @@ class ConversationModel(BaseModel):
     checkpointing_advice = "`memory: gradient_checkpointing: true` would help"
 
     def __init__(
-        self, network: nn.Module, optimizer: Optimizer, precision: Precision, learning_rate: float = 1e-4
+        self,
+        network: nn.Module,
+        optimizer: Optimizer,
+        precision: Precision,
+        learning_rate: float = 1e-4,
+        *,
+        forward: nn.Module | None = None,
     ) -> None:
         super().__init__(precision.device)
         self.finite_numbers = (
@@ -44,10 +51,13 @@ class ConversationModel(BaseModel):
         )
         self._precision = precision
         self._network = self.networks[NETWORK] = network.train()
+        self._forward = forward if forward is not None else network
         self.optimizers[TRAIN_PASS] = optimizer
         trained = [weight for weight in network.parameters() if weight.requires_grad]  # groups have another order
-        scaler = precision.new_scaler()
-        self._objective = Objective(TRAIN_PASS, optimizer, self._loss, scaler=scaler, parameters=trained)
+        scaler, without_sum = precision.new_scaler(), getattr(self._forward, "no_sync", None)
+        self._objective = Objective(
+            TRAIN_PASS, optimizer, self._loss, scaler=scaler, without_sum=without_sum, parameters=trained
+        )
 
     @property
     def checkpoints_gradients(self) -> bool:
@@ -68,14 +78,14 @@ class ConversationModel(BaseModel):
         """Return the mean loss over the learned tokens of a batch on the device, by the model in evaluation mode."""
         self._network.eval()
         try:
-            return float(self._computed(tensors))
+            return float(self._computed(self._network, tensors))
         finally:
             self._network.train()
 
     def _loss(self, part: MicroBatch) -> LossTerms:
-        return {LOSS: self._computed(part).float()}
+        return {LOSS: self._computed(self._forward, part).float()}
 
-    def _computed(self, tensors: Mapping[str, Tensor]) -> Tensor:
+    def _computed(self, network: nn.Module, tensors: Mapping[str, Tensor]) -> Tensor:
         with self._precision.autocast():
-            loss: Tensor = self._network(**for_model(tensors), use_cache=False).loss
+            loss: Tensor = network(**for_model(tensors), use_cache=False).loss
         return loss

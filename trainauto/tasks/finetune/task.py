@@ -74,14 +74,12 @@ class FineTuning(EngineTask[FinetuneOptions]):
         """Build the run on fake tensors."""
         from trainauto.builders.finetune_networks import fake_finetuning
         from trainauto.builders.precision import choose_precision
-        from trainauto.forecast.traced_run import fake_training
+        from trainauto.forecast.traced_run import fake_training, overlaps_in_trace, sums_after
 
-        precision = choose_precision(loaded)
-        build, batch_of, told = fake_finetuning(loaded, precision, known)
-        clips = bool(loaded.options.training.max_grad_norm)
-        return fake_training(
-            build, batch_of, precision, clips=clips, like_cuda=like_cuda, sums_after=world_size > 1, told=told
-        )
+        precision, together = choose_precision(loaded), (loaded.options.distributed, world_size)
+        build, batch_of, told = fake_finetuning(loaded, precision, known, overlaps_in_trace(*together))
+        clips, sums = bool(loaded.options.training.max_grad_norm), sums_after(*together)
+        return fake_training(build, batch_of, precision, clips=clips, like_cuda=like_cuda, sums_after=sums, told=told)
 
     def plan(self, loaded: Loaded, request: CardsRequest) -> "CardPlans":
         """Say how many conversations fit on each card."""

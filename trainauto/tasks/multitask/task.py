@@ -67,15 +67,15 @@ class SeveralTasks(EngineTask[MultitaskOptions]):
             shared_names,
         )
         from trainauto.builders.precision import choose_precision
-        from trainauto.forecast.traced_run import fake_network, fake_training
+        from trainauto.forecast.traced_run import fake_network, fake_training, overlaps_in_trace, sums_after
 
-        precision = choose_precision(loaded)
+        precision, together = choose_precision(loaded), (loaded.options.distributed, world_size)
         if SAMPLE not in known:
             data = build_task_data(loaded)
             known = facts_of(data, shared_names(loaded.options, data, build_network(loaded, data)), None)
-        clips = loaded.options.settings.max_norm is not None
-        made = fake_task_model(loaded, precision, known, fake_network)
-        return fake_training(*made, precision, clips=clips, like_cuda=like_cuda, sums_after=world_size > 1)
+        clips, sums = loaded.options.settings.max_norm is not None, sums_after(*together)
+        made = fake_task_model(loaded, precision, known, fake_network, overlaps_in_trace(*together))
+        return fake_training(*made, precision, clips=clips, like_cuda=like_cuda, sums_after=sums)
 
     def sample_options(self, loaded: Loaded) -> Mapping[str, Any]:
         """Return the options that say which samples steps have."""

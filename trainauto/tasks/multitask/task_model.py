@@ -49,6 +49,7 @@ class TaskModel(BaseModel):
         optimizer: of its weights.
         precision: number format, and the device.
         tasks: what tasks weigh.
+        forward: what is run in training in place of the network; ``None`` for itself.
     """
 
     less_memory = (
@@ -57,17 +58,34 @@ class TaskModel(BaseModel):
     )
     finite_numbers = "Try a lower learning_rate, grad_clip, or float32 (use_amp: false); look at these samples."
 
-    def __init__(self, network: nn.Module, optimizer: Optimizer, precision: Precision, tasks: StepTasks) -> None:
+    def __init__(
+        self,
+        network: nn.Module,
+        optimizer: Optimizer,
+        precision: Precision,
+        tasks: StepTasks,
+        *,
+        forward: nn.Module | None = None,
+    ) -> None:
         super().__init__(precision.device)
         self._precision = precision
         self._network = self.networks[NETWORK] = network.train()
+        self._forward = forward if forward is not None else network
         self._inputs = inputs_of(network)
         self.tasks = tasks
         self._looks = tasks.compares_gradients
         self.optimizers[TRAIN_PASS] = optimizer
         trained = [weight for weight in network.parameters() if weight.requires_grad]  # groups have another order
-        scaler = precision.new_scaler()
-        self._objective = Objective(TRAIN_PASS, optimizer, self._loss, scaler=scaler, parameters=trained, notes=tasks)
+        scaler, without_sum = precision.new_scaler(), getattr(self._forward, "no_sync", None)
+        self._objective = Objective(
+            TRAIN_PASS,
+            optimizer,
+            self._loss,
+            scaler=scaler,
+            without_sum=without_sum,
+            parameters=trained,
+            notes=tasks,
+        )
 
     def objectives(self) -> Sequence[Objective]:
         """Return the one pass."""
@@ -88,7 +106,8 @@ class TaskModel(BaseModel):
     def results(self, tensors: Mapping[str, Tensor]) -> SampleResults:
         """Return losses and predictions of the samples of a batch on the device."""
         with self._precision.autocast():
-            return results_of(self._network, self._inputs, tensors, self.tasks.tasks)
+            forward = self._forward if torch.is_grad_enabled() else None
+            return results_of(self._network, self._inputs, tensors, self.tasks.tasks, forward)
 
     def state_dict(self) -> dict[str, Any]:
         """Return what a resume needs besides the weights: weights of tasks, and what they follow from, among it."""
@@ -117,7 +136,11 @@ def inputs_of(network: nn.Module) -> list[str]:
 
 
 def results_of(
-    network: nn.Module, inputs: Sequence[str], tensors: Mapping[str, Tensor], tasks: Sequence[str]
+    network: nn.Module,
+    inputs: Sequence[str],
+    tensors: Mapping[str, Tensor],
+    tasks: Sequence[str],
+    forward: nn.Module | None = None,
 ) -> SampleResults:
     """Return what a network makes of a batch.
 
@@ -126,12 +149,13 @@ def results_of(
         inputs: see :func:`inputs_of`.
         tensors: of the batch, on its device; they say of which task each sample is.
         tasks: names, in the order of their ids.
+        forward: what is run in place of the network; ``None`` for itself.
 
     Raises:
         InputError: the loss of each sample cannot be told.
     """
     task_ids = tensors[TASK_IDS]
-    outputs = network(**accepted(tensors, inputs))
+    outputs = (forward or network)(**accepted(tensors, inputs))
     losses = losses_of_samples(outputs, tensors.get("labels"), len(task_ids), shifts_labels=predicts_next(network))
     found = outputs.get("predictions") if isinstance(outputs, Mapping) else getattr(outputs, "predictions", None)
     predictions = found.detach().reshape(-1) if isinstance(found, Tensor) else None

@@ -48,12 +48,12 @@ class LanguageModels(EngineTask[TextOptions]):
         """Build the run on fake tensors."""
         from trainauto.builders.language_networks import fake_language_model
         from trainauto.builders.precision import choose_precision
-        from trainauto.forecast.traced_run import fake_training
+        from trainauto.forecast.traced_run import fake_training, overlaps_in_trace, sums_after
 
-        precision = choose_precision(loaded)
-        made = fake_language_model(loaded, precision, known)
-        clips = loaded.options.settings.max_norm is not None
-        return fake_training(*made, precision, clips=clips, like_cuda=like_cuda, sums_after=world_size > 1)
+        precision, together = choose_precision(loaded), (loaded.options.distributed, world_size)
+        made = fake_language_model(loaded, precision, known, overlaps_in_trace(*together))
+        clips, sums = loaded.options.settings.max_norm is not None, sums_after(*together)
+        return fake_training(*made, precision, clips=clips, like_cuda=like_cuda, sums_after=sums)
 
     def first_plan(self, loaded: Loaded) -> "Plan":
         """Return the rows of the first batch, as long as they may be."""

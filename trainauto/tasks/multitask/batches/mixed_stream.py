@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from trainauto.core.errors import CheckpointError, InputError, Problem
 from trainauto.core.units import MIB
 from trainauto.core.words import counted
-from trainauto.data.packed_stream import PackedEpoch, PackedStream
+from trainauto.data.packed_stream import PackedEpoch, PackedStream, bound_as_plain, bound_from_plain
 from trainauto.data.packing import BatchCost, IntArray, Packing
 from trainauto.data.sampler import REORDERS, ShuffledStream
 from trainauto.tasks.multitask.batches.mixed_batches import BatchMixing
@@ -124,7 +124,7 @@ class MixedStream(PackedStream):
             SampleDoesNotFitError: a sample exceeds it alone.
         """
         self._check(rest, bound)
-        most = self._most_samples * self.ranks if self._most_samples is not None else None
+        most = self.sharding.total(self._most_samples) if self._most_samples is not None else None
         mixing = replace(self._mixing, cost=self.cost_of_a_rank, most_samples=most)
         return mixing.batches(self.sizes.take(rest), self.table.task_ids[rest], bound, seed, epoch)
 
@@ -191,7 +191,7 @@ def _saved(packed: PackedEpoch) -> list[dict[str, Any]]:
     versions: list[dict[str, Any]] = []
     version: PackedEpoch | None = packed
     while version is not None and version.bounds:
-        bounds = [list(entry) for entry in version.bounds]
+        bounds = [bound_as_plain(*entry) for entry in version.bounds]
         versions.insert(0, {"order": _as_text(version.order), "ends": _as_text(version.ends), "bounds": bounds})
         version = version.before
     return versions
@@ -205,7 +205,7 @@ def _restored(versions: Sequence[Mapping[str, Any]], samples: int) -> PackedEpoc
         in_set = len(order) == samples and order.min() >= 0 and order.max() < samples
         if not in_set or not len(ends) or ends[-1] != samples or np.any(np.diff(ends, prepend=0) < 1):
             raise CheckpointError(f"the saved order of an epoch is none of {counted(samples, 'sample')}")
-        bounds = [(int(place), int(bound), int((ranks or [1])[0])) for place, bound, *ranks in version["bounds"]]
+        bounds = [bound_from_plain(*entry) for entry in version["bounds"]]
         epoch = PackedEpoch(order, ends, bounds, None if first else epoch)
         first = False
     return epoch

@@ -13,6 +13,7 @@ from trainauto.core.batch import Batch
 from trainauto.core.objectives import LossTerms, MicroBatch, Objective
 from trainauto.data.packing import IntArray
 from trainauto.models.base_model import BaseModel
+from trainauto.models.parallel import Parallel
 from trainauto.optim.ema import Ema
 from trainauto.optim.precision import Precision
 from trainauto.tasks.text.training.row_layouts import PaddedRows, RowLayout
@@ -38,6 +39,7 @@ class LanguageModel(BaseModel):
         make_optimizer: builds the optimizer for the parameters that are trained.
         precision: number format, and the device.
         ema_decay: decay of the moving average of weights; 0 keeps none.
+        parallel: makes the network one of several ranks; see :mod:`trainauto.models.parallel`.
     """
 
     less_memory = (
@@ -56,6 +58,7 @@ class LanguageModel(BaseModel):
         precision: Precision,
         *,
         ema_decay: float = 0.0,
+        parallel: Parallel | None = None,
     ) -> None:
         super().__init__(precision.device)
         self._precision = precision
@@ -66,9 +69,13 @@ class LanguageModel(BaseModel):
         self._network = self.networks[NETWORK] = network.to(self.device).train()
         if ema_decay:
             self.averages[NETWORK] = Ema(self._network, ema_decay)
+        averages = [average.network for average in self.averages.values()]
+        self._forward = parallel(self._network, averages) if parallel is not None else self._network
         trained = [parameter for parameter in self._network.parameters() if parameter.requires_grad]
         self.optimizers[NETWORK] = make_optimizer(trained)
-        self._objectives = (Objective(NETWORK, self.optimizers[NETWORK], self._loss, scaler=precision.new_scaler()),)
+        scaler, without_sum = precision.new_scaler(), getattr(self._forward, "no_sync", None)
+        optimizer = self.optimizers[NETWORK]
+        self._objectives = (Objective(NETWORK, optimizer, self._loss, scaler=scaler, without_sum=without_sum),)
 
     def objectives(self) -> Sequence[Objective]:
         """Return the one pass."""
@@ -110,7 +117,7 @@ class LanguageModel(BaseModel):
 
     def _loss(self, micro_batch: MicroBatch) -> LossTerms:
         with self._precision.autocast():
-            loss: Tensor = self._network(**self._rows(micro_batch, self._layout), use_cache=False).loss
+            loss: Tensor = self._forward(**self._rows(micro_batch, self._layout), use_cache=False).loss
         return {LOSS: loss.float()}
 
     def _rows(self, tensors: Mapping[str, Any], layout: RowLayout) -> dict[str, Tensor]:

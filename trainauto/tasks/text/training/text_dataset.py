@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import ceil
 
 import numpy as np
 from torch import Tensor
@@ -10,6 +9,7 @@ from torch import Tensor
 from trainauto.core.batch import Batch
 from trainauto.core.errors import InputError, Problem
 from trainauto.core.plan import TOKENS, Axis, Plan
+from trainauto.core.sharding import SINGLE_PROCESS, SampleSharding
 from trainauto.data.batcher import Batcher
 from trainauto.data.dynamic_dataset import ACCEPT, DatasetScan, DynamicDataset, SampleKey
 from trainauto.data.packed_stream import PackedDraws, PackedStream
@@ -150,7 +150,7 @@ class PackedRowDraws:
     """Draws hold as many texts, in shuffled order, as the plan's tokens have rows for on each rank.
 
     Attributes:
-        stream: of the samples; it knows how many ranks share them.
+        stream: of the samples; it knows how they are divided among ranks.
         lengths: of all samples.
         layout: of the rows.
     """
@@ -161,32 +161,45 @@ class PackedRowDraws:
 
     def batch_size(self, first_sample: int, plan: Plan) -> int:
         """Return how many of the texts that come next fit, none beyond the end of the epoch."""
-        return ceil(self._together(first_sample, plan) / self.stream.ranks)
+        return self.stream.sharding.most_of(self._together(first_sample, plan))
 
     def lacking(self, first_sample: int, plan: Plan) -> int:
-        """Return how many ranks have a text less."""
-        together = self._together(first_sample, plan)
-        return ceil(together / self.stream.ranks) * self.stream.ranks - together
+        """Return how many texts the draw has less than its largest share says."""
+        together, sharding = self._together(first_sample, plan), self.stream.sharding
+        return sharding.total(sharding.most_of(together)) - together
 
     def _together(self, first_sample: int, plan: Plan) -> int:
-        """Return how many of the texts that come next fit the rows of all ranks, each of which has every so-manieth."""
-        ranks, rows = self.stream.ranks, max(1, plan.size // self.layout.row_length)
+        """Return how many of the texts that come next fit the rows of all ranks, which have their shares in turn."""
+        sharding = self.stream.sharding
+        rows = sharding.samples(max(1, plan.size // self.layout.row_length))
         epoch, place = divmod(first_sample, len(self.lengths))
         # No row holds more texts than it has tokens.
-        lengths = self.lengths[self.stream.order(epoch)[place : place + plan.size * ranks]]
-        parts = [lengths[rank::ranks] for rank in range(ranks) if rank < len(lengths)]
-        # The first text of each rank that has no room ends the draw.
-        ends = [self.layout.fitting(part, rows) * ranks + rank for rank, part in enumerate(parts)]
-        return min(len(lengths), *ends) if ends else 0
+        room = sum(rows) * self.layout.row_length
+        lengths = self.lengths[self.stream.order(epoch)[place : place + room]]
+        together = int(np.searchsorted(np.cumsum(lengths), room, "right"))
+        while True:  # which rank has a text depends on the largest share, where shares differ
+            largest = sharding.most_of(together)
+            # The first text of each rank that has no room ends the draw.
+            ends = [self._end(lengths, sharding.places(largest, rank), of_rank) for rank, of_rank in enumerate(rows)]
+            together = min(together, *ends)
+            if sharding.is_equal or sharding.most_of(together) == largest:
+                return together
+
+    def _end(self, lengths: IntArray, places: Sequence[int], rows: int) -> int:
+        """Return the place of the first of a rank's texts that its rows have no room for, or the end of all."""
+        within = [place for place in places if place < len(lengths)]
+        fitting = self.layout.fitting(lengths[within], rows) if within else 0
+        return within[fitting] if fitting < len(within) else len(lengths)
 
     def part_size(self, first_sample: int, samples: int, plan: Plan) -> int:
         """Return how many of the next samples fit the plan together; one is taken to."""
-        together, ranks = self._together(first_sample, plan), self.stream.ranks
         # Of what is drawn already no rank lacks a text, so that all of them are as many as fit on each.
-        return min(samples, max(1, together // ranks))
+        return min(samples, self.stream.sharding.held_by(self._together(first_sample, plan)))
 
 
-def draws_of(dataset: TextDataset, seed: int, ranks: int = 1) -> tuple[ShuffledStream, Batcher]:
+def draws_of(
+    dataset: TextDataset, seed: int, sharding: SampleSharding = SINGLE_PROCESS
+) -> tuple[ShuffledStream, Batcher]:
     """Return the order of texts, and how many a draw holds: what the loader is given as ``stream`` and batcher.
 
     Padded texts come beside others of similar length, their batches in random order; packed ones in random order.
@@ -194,14 +207,14 @@ def draws_of(dataset: TextDataset, seed: int, ranks: int = 1) -> tuple[ShuffledS
     Args:
         dataset: the texts.
         seed: decides the order.
-        ranks: who share each draw; a plan's tokens are those of one.
+        sharding: how each draw is divided among ranks; a plan's tokens are those of the largest share.
     """
     if isinstance(dataset.workload.layout, PackedRows):
         shuffled = ShuffledStream(len(dataset), seed)
-        shuffled.ranks = ranks
+        shuffled.sharding = sharding
         return shuffled, PackedRowDraws(shuffled, dataset.samples.lengths, dataset.workload.layout)
     stream = PackedStream(SampleSizes(dataset.sizes), TokenCost(), seed)
-    stream.ranks = ranks
+    stream.sharding = sharding
     return stream, PackedDraws(stream)
 
 

@@ -11,6 +11,7 @@ from tests.language_models import causal_samples, pair_samples
 from trainauto.core.batch import Batch
 from trainauto.core.errors import InputError
 from trainauto.core.plan import Plan
+from trainauto.core.sharding import SINGLE_PROCESS, SampleSharding
 from trainauto.data.dynamic_loader import DynamicDataLoader
 from trainauto.tasks.text.training.text_dataset import TextDataset, draws_of, token_axis
 
@@ -23,11 +24,21 @@ def dataset_of(kind: str) -> TextDataset:
     return TextDataset("texts", causal_samples(LENGTHS), row_length=24 if kind == "packed" else None)
 
 
-def loader_of(dataset: TextDataset, rows: int, workers: int = 0) -> DynamicDataLoader:
-    stream, batcher = draws_of(dataset, seed=5)
+def loader_of(
+    dataset: TextDataset, rows: int, workers: int = 0, sharding: SampleSharding = SINGLE_PROCESS, rank: int = 0
+) -> DynamicDataLoader:
+    stream, batcher = draws_of(dataset, 5, sharding)
     plan = Plan.of(tokens=rows * dataset.row_tokens)
     return DynamicDataLoader(
-        dataset, plan, seed=5, num_workers=workers, lookahead=2, stream=stream, new_batcher=lambda *_: batcher
+        dataset,
+        plan,
+        seed=5,
+        num_workers=workers,
+        lookahead=2,
+        sharding=sharding,
+        rank=rank,
+        stream=stream,
+        new_batcher=lambda *_: batcher,
     )
 
 
@@ -56,6 +67,28 @@ def test_every_text_comes_once_an_epoch(kind: str, changes: dict[int, int]) -> N
     for epoch in epochs:
         assert sorted(epoch) == sorted(dataset.samples.places)
     assert epochs[0] != epochs[1]
+
+
+@pytest.mark.parametrize("kind", ["padded", "packed", "pairs"])
+@pytest.mark.parametrize("shares", [(1.0, 1.0), (1.0, 1.0, 1.0), (1.0, 0.5), (0.4, 1.0, 0.7)])
+def test_ranks_draw_every_text_once_within_their_shares(kind: str, shares: tuple[float, ...]) -> None:
+    """Under plans that change, equal or not: what does not fit on one rank ends the draw of all."""
+    dataset, changes, sharding = dataset_of(kind), {2: 8, 5: 3, 9: 12}, SampleSharding(shares)
+    loaders = [loader_of(dataset, 6, sharding=sharding, rank=rank) for rank in range(len(shares))]
+    names: list[str] = []
+    for number, step in enumerate(zip(*loaders, strict=True), start=1):
+        assert len({(batch.first_sample, batch.plan, batch.step_samples) for batch in step}) == 1
+        assert step[0].first_sample == len(names)
+        for share, batch in zip(shares, step, strict=True):
+            assert batch.shape.tokens <= max(dataset.row_tokens, batch.plan.size * share)
+            names += batch.names
+        if number in changes:
+            for loader in loaders:
+                loader.update_plan(Plan.of(tokens=changes[number] * dataset.row_tokens))
+        if len(names) >= 2 * len(LENGTHS):
+            break
+    for epoch in (names[: len(LENGTHS)], names[len(LENGTHS) : 2 * len(LENGTHS)]):
+        assert sorted(epoch) == sorted(dataset.samples.places)
 
 
 @pytest.mark.parametrize("kind", ["padded", "packed"])
