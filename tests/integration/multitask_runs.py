@@ -8,6 +8,7 @@ import torch
 from tests.integration.commands import merged
 from trainauto.builders.multitask import MultitaskParts
 from trainauto.builders.task_parts import PartsRequest
+from trainauto.distributed.communicator import SINGLE_PROCESS
 from trainauto.optim.precision import Precision
 from trainauto.options.load import load_options
 from trainauto.options.multitask_options import MultitaskOptions
@@ -37,5 +38,7 @@ def built(file: Path) -> MultitaskParts:
     """Return what a run of an option file consists of."""
     loaded = load_options(file)
     assert isinstance(loaded.options, MultitaskOptions)
-    request = PartsRequest(Precision(torch.device("cpu")), 1, pretrained=False, check_samples=lambda _dataset: None)
+    request = PartsRequest(
+        Precision(torch.device("cpu")), SINGLE_PROCESS, pretrained=False, check_samples=lambda _dataset: None
+    )
     return MultitaskParts(loaded.with_options(loaded.options), request)

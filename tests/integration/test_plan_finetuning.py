@@ -25,6 +25,7 @@ from trainauto.commands.plan_table import table
 from trainauto.commands.recipes_table import recipes_json, recipes_table
 from trainauto.commands.run_plan import as_json
 from trainauto.core.plan import Plan
+from trainauto.distributed.communicator import SINGLE_PROCESS
 from trainauto.engine.traced_training import FakeTraining
 from trainauto.forecast.card_plan import chosen_cards
 from trainauto.forecast.finetune_plans import (
@@ -90,7 +91,9 @@ def test_planned_bytes_are_those_that_a_run_foresees(
     options = {**finetune_options(made / "model", made / "chats.jsonl", **changes)}
     loaded = load_options(write_options(tmp_path / "run.yml", options), ["memory:budget=1GiB"]).of(FinetuneOptions)
     plan, precision = Plan.of(batch_size=3), choose_precision(loaded)
-    parts = FinetuneParts(loaded, PartsRequest(precision, 1, pretrained=True, check_samples=lambda _samples: None))
+    parts = FinetuneParts(
+        loaded, PartsRequest(precision, SINGLE_PROCESS, pretrained=True, check_samples=lambda _samples: None)
+    )
     real = FakeTraining(  # the model that was loaded, and the batches of its data, without their numbers
         lambda mode: finetuned_model(fake_copy(parts.network, mode, {}), loaded.options, precision),
         lambda wanted: largest_batch(parts.train_set, wanted),

@@ -16,7 +16,7 @@ from tests.acceptance import ACCEPTANCE, only_in_acceptance
 from tests.integration.commands import command, merged, step_records, write_options
 from tests.integration.finetune_runs import finetune_options, write_chats, write_model
 from tests.integration.multitask_runs import multitask_options
-from tests.integration.ranks import finish, train_ranks
+from tests.integration.ranks import finish, start, train_ranks
 from tests.integration.test_elastic import ranks_under, torchrun, wait_for_steps
 from tests.integration.text_runs import text_options, write_texts
 
@@ -249,3 +249,43 @@ def test_out_of_memory_within_the_backward_pass_goes_on_under_a_smaller_plan(tmp
     steps = step_records(run_of(tmp_path))
     assert [step["step"] for step in steps] == list(range(1, STEPS + 1))
     assert steps[0]["plan"]["tokens"] < 8192
+
+
+OF_TEXTS = {"model": {"config": {"n_embd": 64}}, "train": {"total_iter": 160, "tokens_per_batch": 2048}}
+OF_TASKS = {
+    "train": {"total_iter": 160, "base_batch_size": 256, "target_batch_size": 512},
+    "datasets": {"train": {"samples": 1200}},
+}
+LARGE = {
+    rows: OF_TEXTS,
+    texts: OF_TEXTS,
+    conversations: {
+        "training": {"max_steps": 160, "per_device_train_batch_size": 48, "gradient_accumulation_steps": 1}
+    },
+    several: OF_TASKS,
+    packed_tasks: OF_TASKS,
+}
+"""Steps that take more than the libraries that run them."""
+
+
+@only_in_acceptance
+@pytest.mark.parametrize("make", list(LARGE))
+def test_a_short_rank_of_two_runs_out_of_memory_and_nobody_hangs(
+    tmp_path: Path, make: Callable[[Path], dict[str, Any]]
+) -> None:
+    """Its samples come in pieces or again in smaller batches; both ranks end with the same weights."""
+    options = merged(make(tmp_path), LARGE[make])
+    if make in (rows, texts):
+        write_texts(tmp_path, 1200)
+    if make is conversations:
+        write_chats(tmp_path / "chats.jsonl", 120)
+    off = {"DynamicBatchSizeOptimizer": {"enabled": False}}
+    file = write_options(tmp_path / "run.yml", merged(options, {"training_automations": off}))
+    done = finish(start(["-m", "tests.integration.short_rank", file.name, "seen_{rank}.json"], 2, tmp_path), 240)
+    assert [code for code, _ in done] == [0, 0], "\n".join(said for _, said in done)
+    first, second = (json.loads((tmp_path / f"seen_{rank}.json").read_text()) for rank in (0, 1))
+    print(first, second)
+    assert first["steps"] == second["steps"] == 160
+    assert first.get("given back") == second.get("given back")
+    assert second.get("in pieces", 0) + second.get("given back", 0) >= 60
+    assert not first.get("in pieces")

@@ -68,7 +68,7 @@ class FinetuneParts(TaskParts):
         self.loaded = loaded
         self._model_folder, self._written_after = Path(), -1  # none of this process yet
         options, training = loaded.options, loaded.options.training
-        self._ranks = request.world_size
+        self._ranks = request.ranks.world_size
         if request.earlier is not None:
             check_earlier(loaded, request.earlier)
         self._precision = request.precision

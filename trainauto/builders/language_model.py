@@ -1,7 +1,7 @@
 """Runs of language models: what they consist of, from options."""
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +11,13 @@ from torch import nn
 from trainauto.builders.components import locate_errors
 from trainauto.builders.language_networks import build_language_model, build_network
 from trainauto.builders.schedules import length_of
-from trainauto.builders.task_parts import TaskParts
+from trainauto.builders.task_parts import PartsRequest, TaskParts
 from trainauto.builders.texts import Loaded, build_texts, kept_model, vocabulary_facts
 from trainauto.core.plan import TOKENS, Axis, Plan
 from trainauto.core.records import Progress
 from trainauto.core.run_events import DETAIL
 from trainauto.core.sharding import SampleSharding
 from trainauto.core.words import counted
-from trainauto.data import DynamicDataset
 from trainauto.data.batcher import Batcher
 from trainauto.data.sampler import ShuffledStream
 from trainauto.engine.validation_set import ValidationSet
@@ -48,35 +47,20 @@ class LanguageModelParts(TaskParts):
 
     Args:
         loaded: the option file.
-        precision: number format, and the device.
-        world_size: how many train it together.
-        pretrained: load the weights it starts from.
-        check_samples: raises where the training set is not what it is to be.
-        earlier: the run that is resumed, where there is one.
+        request: how its parts are to be built.
 
     Raises:
         InputError: model, tokenizer or texts cannot be used.
     """
 
-    def __init__(
-        self,
-        loaded: Loaded,
-        precision: Precision,
-        world_size: int,
-        *,
-        pretrained: bool,
-        check_samples: Callable[[DynamicDataset], None],
-        earlier: RunDirectory | None = None,
-    ) -> None:
+    def __init__(self, loaded: Loaded, request: PartsRequest) -> None:
         self.loaded = self._loaded = loaded
-        self._ranks = world_size
         options = loaded.options
-        self._texts = build_texts(loaded, earlier)
+        self._texts = build_texts(loaded, request.earlier, request.ranks)
         self._train_set = self.train_set = self._texts.train_set
-        check_samples(self.train_set)
-        self.network = build_network(
-            loaded, self._texts.vocabulary, precision, weights=pretrained or bool(_adapted(options))
-        )
+        request.check_samples(self.train_set)
+        weights = request.pretrained or bool(_adapted(options))
+        self.network = build_network(loaded, self._texts.vocabulary, request.precision, weights=weights)
         with locate_errors(loaded, ("train" if options.train.packed else "model",)):
             if options.model.kind == "causal":
                 check_rows(self.network, self._train_set.workload.layout)

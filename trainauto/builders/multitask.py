@@ -79,13 +79,13 @@ class MultitaskParts(TaskParts):
 
     def __init__(self, loaded: Loaded, request: PartsRequest) -> None:
         self.loaded, options = loaded, loaded.options
-        self._ranks = request.world_size
+        self._ranks = request.ranks.world_size
         _check_shares(loaded, self._ranks)
         if request.earlier is not None:
             _check_earlier(loaded, request.earlier)
         build_shape(loaded, 1)  # what is wrong with it is said before samples are read
         self._precision = request.precision
-        self._data = data = build_task_data(loaded, request.earlier)
+        self._data = data = build_task_data(loaded, request.earlier, request.ranks)
         self.network = build_network(loaded, data).to(request.precision.device)
         self._shared = shared_names(options, data, self.network)
         self._drawn = draws_of(loaded, data, self.network, self._ranks)

@@ -10,6 +10,7 @@ from torch import Tensor
 from trainauto.builders.components import build_component, locate_errors
 from trainauto.builders.texts import kept_model
 from trainauto.core.errors import InputError, Problem
+from trainauto.distributed.communicator import SINGLE_PROCESS, Communicator
 from trainauto.integrations.map_samples import seeded
 from trainauto.options.load import LoadedOptions
 from trainauto.options.multitask_options import MultitaskOptions
@@ -66,12 +67,15 @@ class TaskData:
         return {name: leaf.to(device) for name, leaf in batch.items()}
 
 
-def build_task_data(loaded: Loaded, earlier: RunDirectory | None = None) -> TaskData:
+def build_task_data(
+    loaded: Loaded, earlier: RunDirectory | None = None, ranks: Communicator = SINGLE_PROCESS
+) -> TaskData:
     """Build the sets of an option file, and its tokenizer.
 
     Args:
         loaded: the option file.
         earlier: the run that is resumed, whose tokenizer is this one's.
+        ranks: have the first one's tokenizer, where one is trained.
 
     Raises:
         InputError: samples or tokenizer cannot be used, or options name tasks that no sample is of.
@@ -83,7 +87,7 @@ def build_task_data(loaded: Loaded, earlier: RunDirectory | None = None) -> Task
     }
     with locate_errors(loaded, ("datasets", TRAIN)):
         _check_tasks(loaded, read_samples(sets[TRAIN]))
-    tokenizer = _tokenizer(loaded, sets[TRAIN], earlier)
+    tokenizer = _tokenizer(loaded, sets[TRAIN], earlier, ranks)
     with locate_errors(loaded, ("datasets", TRAIN)):
         collate = HeterogeneousCollator.of_dataset(sets[TRAIN], tokenizer)
         samples = TaskSamples.of(sets[TRAIN], collate)
@@ -112,7 +116,7 @@ def _check_tasks(loaded: Loaded, table: SampleTable) -> None:
         task_shares(loaded.options.train.task_distribution or None, table, loaded.options.train.sampling)
 
 
-def _tokenizer(loaded: Loaded, samples: Any, earlier: RunDirectory | None) -> Any:
+def _tokenizer(loaded: Loaded, samples: Any, earlier: RunDirectory | None, ranks: Communicator) -> Any:
     """Return the tokenizer of an earlier run, one trained on the texts of the training set, or a loaded one."""
     chosen = loaded.options.tokenizer
     if earlier is not None and holds_tokenizer(kept_model(earlier)):
@@ -122,4 +126,4 @@ def _tokenizer(loaded: Loaded, samples: Any, earlier: RunDirectory | None) -> An
             return load_tokenizer(chosen.pretrained or "")
     texts = (samples[place].get("text") or "" for place in range(len(samples)))
     with locate_errors(loaded, ("tokenizer", "train")):
-        return train_tokenizer(texts, chosen.train.vocab_size)
+        return train_tokenizer(texts, chosen.train.vocab_size, ranks=ranks)

@@ -18,7 +18,7 @@ from trainauto.optim.precision import Precision
 from trainauto.options.load import LoadedOptions
 from trainauto.options.run_options import FileOptions, RunSettings
 
-BuildTask = Callable[[Precision, int], TaskParts]
+BuildTask = Callable[[Precision, Communicator], TaskParts]
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ def build_parts(
     Args:
         loaded: the option file.
         settings: how the run is kept and told of.
-        build_task: builds what is specific to its task, from the precision and the number of ranks.
+        build_task: builds what is specific to its task, from the precision and the ranks.
         ranks: who trains it together.
         repeats: it repeats a logged run, which decides in place of the automations that a task has by itself.
     """
@@ -76,7 +76,7 @@ def build_parts(
     precision = choose_precision(loaded, ranks)
     budget_bytes = options.memory.budget_bytes(precision.device.type)
     seed_everything(options.manual_seed)
-    task = build_task(precision, ranks.world_size)
+    task = build_task(precision, ranks)
     check_same_everywhere(ranks, loaded, task.datasets, task.scans)
     axes, plan = task.axes(), task.first_plan()
     facts = RunFacts(axes, plan, world_size=ranks.world_size, metrics=task.measured())

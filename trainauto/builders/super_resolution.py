@@ -1,6 +1,6 @@
 """Runs of super-resolution: what they consist of, from options."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import torch
 
@@ -13,12 +13,10 @@ from trainauto.builders.data import (
     warn_of_shared_images,
 )
 from trainauto.builders.image_model import build_model, build_network
-from trainauto.builders.kept_sets import KeptSets
 from trainauto.builders.metrics import best_metric, build_metrics, warn_of_left_out_metrics
 from trainauto.builders.schedules import run_length, warn_of_short_run
-from trainauto.builders.task_parts import TaskParts
+from trainauto.builders.task_parts import PartsRequest, TaskParts
 from trainauto.core.plan import Axis, Plan
-from trainauto.data import DynamicDataset
 from trainauto.engine.validation_set import ValidationSet
 from trainauto.models.base_model import BaseModel
 from trainauto.models.parallel import Parallel
@@ -33,31 +31,20 @@ class SuperResolutionParts(TaskParts):
 
     Args:
         loaded: the option file.
-        world_size: how many train it together.
-        pretrained: load the weights it starts from.
-        check_samples: raises where the training set is not what it is to be.
-        sets: which files a resumed run has.
+        request: how its parts are to be built.
 
     Raises:
         InputError: network or data cannot be used.
     """
 
-    def __init__(
-        self,
-        loaded: LoadedOptions,
-        world_size: int,
-        *,
-        pretrained: bool,
-        check_samples: Callable[[DynamicDataset], None],
-        sets: KeptSets | None = None,
-    ) -> None:
+    def __init__(self, loaded: LoadedOptions, request: PartsRequest) -> None:
         self.loaded = self._loaded = loaded
-        options = loaded.options
-        warn_of_short_run(options, world_size)
-        self.network = build_network(loaded, pretrained=pretrained)
+        options, sets = loaded.options, request.sets
+        warn_of_short_run(options, request.ranks.world_size)
+        self.network = build_network(loaded, pretrained=request.pretrained)
         self.network_words = _words_of(options)
         self.train_set, scans = build_train_set(loaded, self.network, sets)
-        check_samples(self.train_set)
+        request.check_samples(self.train_set)
         self._val_sets = build_val_sets(loaded, self.network, scans, sets)
         warn_of_shared_images(self.train_set, self._val_sets)
         warn_of_left_out_metrics(loaded)

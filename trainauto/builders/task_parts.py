@@ -19,6 +19,7 @@ from trainauto.core.sharding import SINGLE_PROCESS, SampleSharding
 from trainauto.data import DatasetScan, DynamicDataLoader, DynamicDataset
 from trainauto.data.batcher import FIXED_COUNT, Batcher
 from trainauto.data.sampler import ShuffledStream
+from trainauto.distributed.communicator import Communicator
 from trainauto.engine.checkpointing_fallback import CheckpointingFallback
 from trainauto.engine.training import LastResort
 from trainauto.engine.validation_set import ValidationSet
@@ -40,7 +41,7 @@ class PartsRequest:
 
     Attributes:
         precision: number format, and the device.
-        world_size: number of processes that train together.
+        ranks: who trains it together; all of them build their parts at the same time.
         pretrained: load the weights that the run starts from.
         check_samples: raises where the training set is not the expected one.
         earlier: the run that is resumed; ``None`` for a new one.
@@ -48,7 +49,7 @@ class PartsRequest:
     """
 
     precision: Precision
-    world_size: int
+    ranks: Communicator
     pretrained: bool
     check_samples: Callable[[DynamicDataset], None]
     earlier: RunDirectory | None = None

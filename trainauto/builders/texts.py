@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from trainauto.builders.components import locate_errors
+from trainauto.distributed.communicator import SINGLE_PROCESS, Communicator
 from trainauto.options.load import LoadedOptions
 from trainauto.options.text_options import TextOptions, TextTrainDataset, TextValDataset
 from trainauto.storage.run_directory import RunDirectory
@@ -40,19 +41,20 @@ def kept_model(directory: RunDirectory) -> Path:
     return directory.path / "model"
 
 
-def build_texts(loaded: Loaded, earlier: RunDirectory | None = None) -> Texts:
+def build_texts(loaded: Loaded, earlier: RunDirectory | None = None, ranks: Communicator = SINGLE_PROCESS) -> Texts:
     """Read the texts, and cut them into tokens.
 
     Args:
         loaded: the option file.
         earlier: the run that is resumed, whose tokenizer is this one's.
+        ranks: have the first one's tokenizer, where one is trained.
 
     Raises:
         InputError: files or tokenizer cannot be used.
     """
     options = loaded.options
     samples = _read(loaded)
-    tokenizer = _tokenizer(loaded, samples["train"], earlier)
+    tokenizer = _tokenizer(loaded, samples["train"], earlier, ranks)
     with locate_errors(loaded, ("tokenizer",)):
         vocabulary = Vocabulary.of(tokenizer)
     row = (options.train.row_length or options.datasets.train.max_length) if options.train.packed else None
@@ -82,7 +84,7 @@ def _of_files(
         return read_texts(roots, set_name=chosen.name, file_format=chosen.format, split=chosen.split)
 
 
-def _tokenizer(loaded: Loaded, samples: Sequence[TextSample], earlier: RunDirectory | None) -> Any:
+def _tokenizer(loaded: Loaded, samples: Sequence[TextSample], earlier: RunDirectory | None, ranks: Communicator) -> Any:
     """Return the tokenizer: that of an earlier run, a trained one, or that of a folder or the hub."""
     options = loaded.options
     if earlier is not None and holds_tokenizer(kept_model(earlier)):
@@ -90,7 +92,7 @@ def _tokenizer(loaded: Loaded, samples: Sequence[TextSample], earlier: RunDirect
     if options.tokenizer.train is not None:
         with locate_errors(loaded, ("tokenizer", "train")):
             texts = (text for sample in samples for text in sample.texts)
-            return train_tokenizer(texts, options.tokenizer.train.vocab_size)
+            return train_tokenizer(texts, options.tokenizer.train.vocab_size, ranks=ranks)
     return pretrained_tokenizer(loaded)
 
 

@@ -74,7 +74,9 @@ def loaded_model(
         load_plugins(loaded)
         seed_everything(loaded.options.manual_seed)  # as the run did, for sets and models that draw numbers
         precision = choose_precision(loaded)
-        request = PartsRequest(precision, 1, pretrained=False, check_samples=_any_samples, earlier=directory)
+        request = PartsRequest(
+            precision, SINGLE_PROCESS, pretrained=False, check_samples=_any_samples, earlier=directory
+        )
         parts = task.parts(loaded, request)
         model = parts.build_model(precision, pretrained=False)
         model.load(folder)

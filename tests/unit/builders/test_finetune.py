@@ -21,6 +21,7 @@ from trainauto.builders.finetune_data import FinetuneData
 from trainauto.builders.task_parts import PartsRequest
 from trainauto.core.decisions import RunFacts
 from trainauto.core.errors import InputError, Problem
+from trainauto.distributed.communicator import SINGLE_PROCESS
 from trainauto.optim.precision import Precision
 from trainauto.options.finetune_options import FinetuneOptions, FinetuneTraining
 from trainauto.options.load import LoadedOptions, load_options
@@ -119,7 +120,7 @@ def loaded_from(file: Path) -> LoadedOptions[FinetuneOptions]:
 
 def built(file: Path, dtype: torch.dtype = torch.float32) -> FinetuneParts:
     request = PartsRequest(
-        Precision(torch.device("cpu"), dtype), world_size=1, pretrained=True, check_samples=lambda _samples: None
+        Precision(torch.device("cpu"), dtype), SINGLE_PROCESS, pretrained=True, check_samples=lambda _samples: None
     )
     parts = FinetuneParts(loaded_from(file), request)
     build_automations(parts.automations(), RunFacts(parts.axes(), parts.first_plan()), request.precision.device)

@@ -51,13 +51,7 @@ class SuperResolution(EngineTask[Options]):
         """Build network, images and validation."""
         from trainauto.builders.super_resolution import SuperResolutionParts
 
-        return SuperResolutionParts(
-            loaded,
-            request.world_size,
-            pretrained=request.pretrained,
-            check_samples=request.check_samples,
-            sets=request.sets,
-        )
+        return SuperResolutionParts(loaded, request)
 
     def fake(
         self, loaded: LoadedOptions, *, like_cuda: bool, world_size: int, known: Mapping[str, Any]

@@ -35,14 +35,7 @@ class LanguageModels(EngineTask[TextOptions]):
         """Build model, tokenizer, texts and validation."""
         from trainauto.builders.language_model import LanguageModelParts
 
-        return LanguageModelParts(
-            loaded,
-            request.precision,
-            request.world_size,
-            pretrained=request.pretrained,
-            check_samples=request.check_samples,
-            earlier=request.earlier,
-        )
+        return LanguageModelParts(loaded, request)
 
     def fake(self, loaded: Loaded, *, like_cuda: bool, world_size: int, known: Mapping[str, Any]) -> "FakeTraining":
         """Build the run on fake tensors."""

@@ -10,6 +10,7 @@ from typing import Any
 
 from trainauto.core.errors import InputError, Problem
 from trainauto.core.files import write_atomically
+from trainauto.distributed.communicator import SINGLE_PROCESS, Communicator
 from trainauto.tasks.text.training.hub import as_written_for_hub, hub_errors, is_local
 
 logger = logging.getLogger(__name__)
@@ -71,7 +72,9 @@ class Vocabulary:
         return cls(vocab_size, SPECIAL_TOKENS.index(PAD), SPECIAL_TOKENS.index(END_OF_TEXT))
 
 
-def train_tokenizer(texts: Iterable[str], vocab_size: int, *, argument: str = "vocab_size") -> Any:
+def train_tokenizer(
+    texts: Iterable[str], vocab_size: int, *, argument: str = "vocab_size", ranks: Communicator = SINGLE_PROCESS
+) -> Any:
     """Train a byte-level BPE tokenizer; the same texts give the same one.
 
     R. Sennrich et al., "Neural Machine Translation of Rare Words with Subword Units", https://arxiv.org/abs/1508.07909;
@@ -81,6 +84,7 @@ def train_tokenizer(texts: Iterable[str], vocab_size: int, *, argument: str = "v
         texts: to count pairs in.
         vocab_size: most tokens, at least :data:`SMALLEST_VOCABULARY`.
         argument: what errors blame.
+        ranks: all of them ask; the first one trains, and sends it to the others.
 
     Returns:
         A ``PreTrainedTokenizerFast`` that adds nothing to a text by itself.
@@ -92,8 +96,25 @@ def train_tokenizer(texts: Iterable[str], vocab_size: int, *, argument: str = "v
         message = f"a vocabulary of {vocab_size} tokens has no room for {BYTES} bytes and {len(SPECIAL_TOKENS)} others"
         advice = f"Take at least {SMALLEST_VOCABULARY}; 2048 suits a small set of texts."
         raise InputError(Problem(message, advice=advice, argument=argument))
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+    from tokenizers import Tokenizer
     from transformers import PreTrainedTokenizerFast
+
+    made = ranks.broadcast_object(lambda: _trained(texts, vocab_size).to_str())
+    fast = PreTrainedTokenizerFast(
+        tokenizer_object=Tokenizer.from_str(made),
+        pad_token=PAD,
+        eos_token=END_OF_TEXT,
+        additional_special_tokens=[END_OF_TURN, *ROLES],
+        clean_up_tokenization_spaces=False,
+    )
+    fast.chat_template = CHAT_TEMPLATE
+    if len(fast) < vocab_size:
+        logger.info("the texts give a vocabulary of %d tokens; %d were asked for", len(fast), vocab_size)
+    return fast
+
+
+def _trained(texts: Iterable[str], vocab_size: int) -> Any:
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -105,17 +126,7 @@ def train_tokenizer(texts: Iterable[str], vocab_size: int, *, argument: str = "v
         show_progress=False,
     )
     tokenizer.train_from_iterator(texts, trainer)
-    fast = PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer,
-        pad_token=PAD,
-        eos_token=END_OF_TEXT,
-        additional_special_tokens=[END_OF_TURN, *ROLES],
-        clean_up_tokenization_spaces=False,
-    )
-    fast.chat_template = CHAT_TEMPLATE
-    if len(fast) < vocab_size:
-        logger.info("the texts give a vocabulary of %d tokens; %d were asked for", len(fast), vocab_size)
-    return fast
+    return tokenizer
 
 
 def load_tokenizer(source: str | Path, *, argument: str = "pretrained") -> Any:
