@@ -60,8 +60,8 @@ class RunTraining(Section):
     )
     scheduler: Component = option(
         Component(type="constant"),
-        "multistep, cosine, cosine_with_restarts, linear or constant; counted in steps with total_iter, else in "
-        "samples.",
+        "constant, linear, cosine, cosine_with_restarts, multistep, step, polynomial, OneCycleLR and others; its "
+        "lengths count steps with total_iter, else samples.",
     )
     warmup_steps: NonNegativeInt = option(0, "Linear warm-up of the rate.", unit="optimizer steps", reason="off")
     warmup_ratio: Fraction = option(0.0, "Linear warm-up as a share of the run.", unit="share of the run", reason="off")
