@@ -11,7 +11,7 @@ from trainauto.archs import ARCHS, is_discriminator
 from trainauto.builders.components import build_component, locate_errors
 from trainauto.builders.discriminator import discriminator_options
 from trainauto.builders.losses import build_losses, labels, target_of
-from trainauto.builders.optimizers import checkpoint_gradients, optimizer_maker
+from trainauto.builders.optimizers import averaging_of, checkpoint_gradients, optimizer_maker
 from trainauto.builders.pretrained import load_start
 from trainauto.core.errors import InputError, Problem
 from trainauto.core.plan import SizeRequirements
@@ -19,6 +19,7 @@ from trainauto.memory.monitor.oom import is_out_of_memory
 from trainauto.memory.tracing.host_reads import place_of_error
 from trainauto.models.base_model import BaseModel
 from trainauto.models.parallel import Parallel
+from trainauto.optim.ema import PLAIN
 from trainauto.optim.precision import Precision
 from trainauto.options.combination_checks import image_sets
 from trainauto.options.load import LoadedOptions
@@ -138,6 +139,7 @@ def build_model(
         extras["network_d"] = _build_discriminator(loaded, network_d, channels_of(network), pretrained=pretrained)
         extras["make_optimizer_d"] = optimizer_maker(loaded, "optim_d", optim_d)
         extras |= _pace_of(loaded, model_class)
+    extras |= _averaging_of(loaded, model_class)
     extras |= _terms_of(loaded, model_class, {position: names[position] for position in losses})
     model: BaseModel = model_class(
         network,
@@ -177,6 +179,18 @@ def _pace_of(loaded: LoadedOptions, model_class: Callable[..., Any]) -> dict[str
         with locate_errors(loaded, ("train", name)):
             raise InputError(Problem(f"{loaded.options.model_type} knows no {name}", advice="Remove it."))
     return {name: value for name, value in pace.items() if name in known}
+
+
+def _averaging_of(loaded: LoadedOptions, model_class: Callable[..., Any]) -> dict[str, Any]:
+    """Return how the average begins where it does so otherwise than by default, for a model that knows of it."""
+    averaging = averaging_of(loaded.options.train)
+    if averaging == PLAIN:
+        return {}
+    if "averaging" not in inspect.signature(model_class).parameters:
+        with locate_errors(loaded, ("train",)):
+            message = f"{loaded.options.model_type} knows no ema_power, ema_update_after_step and ema_switch_iter"
+            raise InputError(Problem(message, advice="Remove them."))
+    return {"averaging": averaging}
 
 
 def _terms_of(loaded: LoadedOptions, model_class: Callable[..., Any], names: Mapping[int, str]) -> dict[str, Any]:

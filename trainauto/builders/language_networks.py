@@ -9,7 +9,7 @@ from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from trainauto.builders.components import locate_errors
-from trainauto.builders.optimizers import checkpoint_gradients, optimizer_maker
+from trainauto.builders.optimizers import averaging_of, checkpoint_gradients, optimizer_maker
 from trainauto.builders.texts import Loaded, planned_vocabulary
 from trainauto.core.batch import Batch
 from trainauto.core.plan import BATCH_SIZE, TOKENS, Plan
@@ -121,6 +121,7 @@ def build_language_model(
         optimizer_maker(loaded, "optim", train.optim),
         precision,
         ema_decay=train.ema_decay,
+        averaging=averaging_of(train),
         parallel=parallel,
     )
     checkpoint_gradients(loaded, model)

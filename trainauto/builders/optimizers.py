@@ -11,9 +11,10 @@ from trainauto.core.words import counted
 from trainauto.models.activation_checkpointing import ActivationCheckpointingError, in_words
 from trainauto.models.base_model import BaseModel
 from trainauto.optim import OPTIMIZERS
+from trainauto.optim.ema import Averaging
 from trainauto.options.load import LoadedOptions
 from trainauto.options.resource_options import AUTO
-from trainauto.options.run_options import FileOptions
+from trainauto.options.run_options import AveragedTraining, FileOptions
 from trainauto.options.schema import Component
 
 logger = logging.getLogger(__name__)
@@ -52,6 +53,11 @@ def say_parts(chosen: Sequence[str], model: BaseModel) -> None:
         counted(len(model.parts_to_checkpoint()), "block"),
         which,
     )
+
+
+def averaging_of(train: AveragedTraining) -> Averaging:
+    """Return how the average of weights begins."""
+    return Averaging(train.ema_power, train.ema_update_after_step, train.ema_switch_iter)
 
 
 def optimizer_maker(loaded: LoadedOptions[FileOptions], key: str, chosen: Component) -> Callable[..., Optimizer]:

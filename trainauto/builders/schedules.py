@@ -52,7 +52,7 @@ def warn_of_short_run(options: Options, world_size: int = 1) -> None:
     decay = train.ema_decay
     samples = options.datasets.train.batch_size_per_gpu * options.datasets.train.accum_iter * world_size
     steps = train.total_iter or (train.total_samples or 0) // samples
-    if not decay or decay**steps < LEAST_FIRST_WEIGHTS:
+    if not decay or train.ema_power is not None or decay**steps < LEAST_FIRST_WEIGHTS:
         return
     fitting = 1 - float(f"{_AVERAGED_OVER / steps:.1g}") if steps > 2 * _AVERAGED_OVER else 0.0
     logger.warning(

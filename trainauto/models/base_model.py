@@ -35,6 +35,10 @@ NUMBERS_COMPARED = 1024
 """Of each frozen weight, by which a resume tells other ones: all of a large model would take a minute to read."""
 
 
+LONG_AGO = 2**40
+"""Steps that an average has followed which has left its beginning behind."""
+
+
 class ModelValidator(Protocol):
     """What a model is validated by."""
 
@@ -171,6 +175,7 @@ class BaseModel(ABC):
         """Follow the weights once all passes have stepped; to averages it was ``average_share`` steps."""
         for name, average in self.averages.items():
             average.update(self.networks[name], average_share)
+            average.return_if_due(self.networks[name])
 
     def validation(
         self, validator: ModelValidator, step: int, group: Any = None
@@ -249,6 +254,7 @@ class BaseModel(ABC):
             "optimizers": {name: optimizer.state_dict() for name, optimizer in optimizers.items()},
             "optimizer_kinds": {name: _kind(optimizer) for name, optimizer in self.optimizers.items()},
             "scalers": scalers,
+            "averaged_steps": {name: average.updates for name, average in self.averages.items()},
             "frozen": {name: self._frozen_digest(name) for name in self.networks if self.left_out_of_checkpoints(name)},
         }
 
@@ -278,6 +284,8 @@ class BaseModel(ABC):
                 ) from error
             for group, settings_of_group in zip(optimizer.param_groups, settings, strict=True):
                 group.update(settings_of_group)
+        for name, average in self.averages.items():
+            average.updates = state.get("averaged_steps", {}).get(name, LONG_AGO)  # one of before knew no beginning
         for objective in self.objectives():
             if objective.scaler is not None and objective.name in state["scalers"]:
                 objective.scaler.load_state_dict(state["scalers"][objective.name])

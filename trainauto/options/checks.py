@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Generic, Protocol, TypeVar
 
 from trainauto.core.words import counted
-from trainauto.options.run_options import FileOptions, RunTraining
+from trainauto.options.run_options import AveragedTraining, FileOptions, RunTraining
 from trainauto.options.source_locations import KeyPath, dotted
 from trainauto.options.validation_errors import Finding
 
@@ -71,6 +71,14 @@ def names_differ(sets: Iterable[tuple[KeyPath, NamedSet]]) -> Iterator[Finding]:
             free = str(path[-1]).casefold() not in seen
             advice = f"Give each a name of its own{f', e.g. name: {path[-1]}' if free else ''}."
             yield Finding((*path, "name") if "name" in dataset.model_fields_set else path, message, advice, at_key=True)
+
+
+def averages_there_are(train: AveragedTraining, ema_decay: float) -> Iterator[Finding]:
+    """Refuse what says how an average begins where there is none."""
+    for key in ("ema_power", "ema_update_after_step", "ema_switch_iter"):
+        if getattr(train, key) and not ema_decay:
+            message = f"{key} is that of the averaged weights, and ema_decay is 0"
+            yield Finding(("train", key), message, "Write an ema_decay above 0, or remove it.", at_key=True)
 
 
 def warmup_ends(train: RunTraining, *, counts_samples: bool) -> Iterator[Finding]:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from trainauto.core.words import counted
-from trainauto.options.checks import CombinationChecks, names_differ, warmup_ends
+from trainauto.options.checks import CombinationChecks, averages_there_are, names_differ, warmup_ends
 from trainauto.options.degradation_checks import (
     KEYS,
     PIPELINES,
@@ -43,6 +43,12 @@ def one_length(options: Options) -> Iterator[Finding]:
     if not train.total_iter and not train.total_samples:
         message = "the run has no length"
         yield Finding(("train",), message, "Add total_iter (optimizer steps) or total_samples to train.", at_key=True)
+
+
+@_reads("train")
+def averages_begin_somewhere(options: Options) -> Iterator[Finding]:
+    """How an average begins is said of one that there is."""
+    yield from averages_there_are(options.train, options.train.ema_decay)
 
 
 @_reads("train")

@@ -70,6 +70,23 @@ class RunTraining(Section):
     )
 
 
+class AveragedTraining(RunTraining):
+    """How the moving average of weights begins, in runs that have one."""
+
+    ema_power: Annotated[float, Field(gt=0.0)] | None = option(
+        None,
+        "Step k of the average keeps no more than 1 - (1 + k) ** -ema_power of it, which rises to ema_decay: with 0.75 "
+        "it is 0.999 after 9,999 steps.",
+        reason="null: ema_decay from the first step on",
+    )
+    ema_update_after_step: NonNegativeInt = option(
+        0, "Up to this step the average is a copy of the weights; ema_power counts from it.", unit="optimizer steps"
+    )
+    ema_switch_iter: NonNegativeInt = option(
+        0, "After so many steps, again and again, weights become their average; 0 is never.", unit="optimizer steps"
+    )
+
+
 class AutomationSwitch(BaseModel):
     """An automation's own switch, with its arguments beside it."""
 

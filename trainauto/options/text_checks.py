@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from trainauto.core.words import counted
-from trainauto.options.checks import CombinationChecks, names_differ, warmup_ends
+from trainauto.options.checks import CombinationChecks, averages_there_are, names_differ, warmup_ends
 from trainauto.options.source_locations import KeyPath, dotted
 from trainauto.options.text_options import (
     TextDatasets,
@@ -80,6 +80,12 @@ def one_length(options: TextOptions) -> Iterator[Finding]:
     if not given:
         advice = "Add total_epochs (passes over the texts), total_samples or total_iter (optimizer steps) to train."
         yield Finding(("train",), "the run has no length", advice, at_key=True)
+
+
+@_reads("train")
+def averages_begin_somewhere(options: TextOptions) -> Iterator[Finding]:
+    """How an average begins is said of one that there is."""
+    yield from averages_there_are(options.train, options.train.ema_decay)
 
 
 @_reads("train")

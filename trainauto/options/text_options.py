@@ -14,7 +14,7 @@ from trainauto.options.fields import (
     Section,
     option,
 )
-from trainauto.options.run_options import OF_STEPS, RunOptions, RunTraining
+from trainauto.options.run_options import OF_STEPS, AveragedTraining, RunOptions
 
 Positive = Annotated[float, Field(gt=0.0)]
 
@@ -154,7 +154,7 @@ class TextDatasets(BaseModel):
         return {**sets, **(self.__pydantic_extra__ or {})}
 
 
-class TextTrainOptions(RunTraining):
+class TextTrainOptions(AveragedTraining):
     """How texts are put into batches, how the model learns, and for how long."""
 
     total_epochs: Positive | None = option(

@@ -6,7 +6,7 @@ from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, mod
 
 from trainauto.options.degradation_options import AugmentationKind, Weights
 from trainauto.options.fields import Component, Fraction, NonNegativeInt, PositiveInt, Section, option
-from trainauto.options.run_options import RunTraining
+from trainauto.options.run_options import AveragedTraining
 
 
 class WeightSchedule(Section):
@@ -55,7 +55,7 @@ class LossTermOptions(Component):
         return written
 
 
-class TrainOptions(RunTraining):
+class TrainOptions(AveragedTraining):
     """What is minimised, how, and for how long."""
 
     losses: Annotated[list[LossTermOptions], Field(min_length=1)] = option(

@@ -8,7 +8,7 @@ from torch import nn
 
 from trainauto.core.records import Progress
 from trainauto.optim import OPTIMIZERS, SCHEDULES
-from trainauto.optim.ema import Ema
+from trainauto.optim.ema import Averaging, Ema
 from trainauto.optim.precision import Precision
 from trainauto.optim.schedules import RateSchedule
 
@@ -88,6 +88,44 @@ def test_average_follows_its_formula_and_copies_buffers() -> None:
     assert int(ema.network[1].num_batches_tracked) == 5
     assert not ema.network.training
     assert not any(parameter.requires_grad for parameter in ema.network.parameters())
+
+
+@pytest.mark.parametrize(
+    "averaging", [Averaging(0.75), Averaging(0.75, 4), Averaging(None, 4), Averaging(2.0, 3, 5), Averaging(None, 0, 3)]
+)
+def test_an_average_begins_as_that_of_ema_pytorch(averaging: Averaging) -> None:
+    """Its rules, written down anew: copies up to a step, a decay that rises, weights that become the average."""
+    torch.manual_seed(0)
+    network, decay = nn.Linear(3, 2), 0.9
+    ema = Ema(network, decay, averaging)
+    average = {name: weight.clone() for name, weight in network.state_dict().items()}
+    begins = averaging.power is not None or averaging.copies_until > 0
+    for step in range(12):
+        with torch.no_grad():
+            for weight in network.parameters():
+                weight += torch.randn_like(weight)
+        weights = {name: weight.clone() for name, weight in network.state_dict().items()}
+        kept, beyond = decay, step - averaging.copies_until
+        if begins and beyond <= 0:
+            kept = 0.0
+        elif averaging.power is not None:
+            kept = min(decay, 1 - (1 + beyond) ** -averaging.power)
+        average = {name: kept * average[name] + (1 - kept) * weights[name] for name in weights}
+        ema.update(network)
+        ema.return_if_due(network)
+        is_due = averaging.returns_every and step and step % averaging.returns_every == 0
+        for name, weight in network.state_dict().items():
+            torch.testing.assert_close(ema.network.state_dict()[name], average[name])
+            torch.testing.assert_close(weight, average[name] if is_due else weights[name])
+
+
+def test_a_resume_goes_on_where_the_average_was() -> None:
+    network = nn.Linear(3, 2)
+    whole, resumed = Ema(network, 0.9, Averaging(0.75)), Ema(network, 0.9, Averaging(0.75))
+    for _ in range(5):
+        whole.update(network)
+    resumed.updates = whole.updates
+    assert resumed.decay_now() == whole.decay_now() == 1 - 6**-0.75
 
 
 def test_precision_names_and_scaling() -> None:

@@ -12,7 +12,7 @@ from trainauto.core.objectives import WEIGHT, LossTerms, MicroBatch, Objective
 from trainauto.models.base_model import BaseModel
 from trainauto.models.parallel import Parallel
 from trainauto.models.registry import MODELS
-from trainauto.optim.ema import Ema
+from trainauto.optim.ema import PLAIN, Averaging, Ema
 from trainauto.optim.precision import Precision
 from trainauto.tasks.sr.data.geometry import largest_of
 from trainauto.tasks.sr.losses.term import GT, WHOLE, LossTerm
@@ -31,6 +31,7 @@ class SRModel(BaseModel):
         make_optimizer: builds the optimizer for the parameters it is given.
         precision: number format, and the device.
         ema_decay: decay of the moving average of weights; 0 keeps none.
+        averaging: how that begins.
         channels_last: keep images as NHWC in memory.
         compile_network: run the network through ``torch.compile`` with dynamic shapes.
         parallel: makes the network one of several ranks; see :mod:`trainauto.models.parallel`.
@@ -49,6 +50,7 @@ class SRModel(BaseModel):
         precision: Precision,
         *,
         ema_decay: float = 0.0,
+        averaging: Averaging = PLAIN,
         channels_last: bool = False,
         compile_network: bool = False,
         parallel: Parallel | None = None,
@@ -62,7 +64,7 @@ class SRModel(BaseModel):
         self._precision = precision
         self._network = self.networks["net_g"] = self._on_device(network_g)
         if ema_decay:
-            self.averages["net_g"] = Ema(self._network, ema_decay)
+            self.averages["net_g"] = Ema(self._network, ema_decay, averaging)
         self._losses = {name: loss.to(self.device) for name, loss in losses.items()}
         self._needs_average = any(needs_average(loss) for loss in losses.values())
         if self._needs_average and not ema_decay:

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from trainauto.core.objectives import LossTerms, MicroBatch, Objective
 from trainauto.models.registry import MODELS
+from trainauto.optim.ema import PLAIN, Averaging
 from trainauto.optim.precision import Precision
 from trainauto.tasks.sr.losses import GANLoss
 from trainauto.tasks.sr.losses.term import LossTerm
@@ -41,6 +42,7 @@ class SRGANModel(SRModel):
         net_d_iters: the generator steps in those steps of a run whose 1-based number is a multiple of this.
         net_d_init_iters: the generator does not step in the first so many steps of a run.
         ema_decay: decay of the moving average of the generator's weights; 0 keeps none.
+        averaging: how that begins.
         channels_last: keep images as NHWC in memory.
         compile_network: run the generator through ``torch.compile`` with dynamic shapes.
         terms: as of :class:`SRModel`. The target of the :class:`GANLoss` is what the discriminator takes for real; its
@@ -65,6 +67,7 @@ class SRGANModel(SRModel):
         net_d_iters: int = 1,
         net_d_init_iters: int = 0,
         ema_decay: float = 0.0,
+        averaging: Averaging = PLAIN,
         channels_last: bool = False,
         compile_network: bool = False,
         terms: Mapping[str, LossTerm] | None = None,
@@ -80,6 +83,7 @@ class SRGANModel(SRModel):
             make_optimizer,
             precision,
             ema_decay=ema_decay,
+            averaging=averaging,
             channels_last=channels_last,
             compile_network=compile_network,
             terms={GAN_TERM if name in judging else f"l_g_{name}": term for name, term in (terms or {}).items()},

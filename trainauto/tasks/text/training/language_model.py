@@ -14,7 +14,7 @@ from trainauto.core.objectives import LossTerms, MicroBatch, Objective
 from trainauto.data.packing import IntArray
 from trainauto.models.base_model import BaseModel
 from trainauto.models.parallel import Parallel
-from trainauto.optim.ema import Ema
+from trainauto.optim.ema import PLAIN, Averaging, Ema
 from trainauto.optim.precision import Precision
 from trainauto.tasks.text.training.row_layouts import PaddedRows, RowLayout
 from trainauto.tasks.text.training.token_samples import INPUT_IDS, LABEL_LENGTHS, LABELS, LENGTHS
@@ -39,6 +39,7 @@ class LanguageModel(BaseModel):
         make_optimizer: builds the optimizer for the parameters that are trained.
         precision: number format, and the device.
         ema_decay: decay of the moving average of weights; 0 keeps none.
+        averaging: how that begins.
         parallel: makes the network one of several ranks; see :mod:`trainauto.models.parallel`.
     """
 
@@ -58,6 +59,7 @@ class LanguageModel(BaseModel):
         precision: Precision,
         *,
         ema_decay: float = 0.0,
+        averaging: Averaging = PLAIN,
         parallel: Parallel | None = None,
     ) -> None:
         super().__init__(precision.device)
@@ -68,7 +70,7 @@ class LanguageModel(BaseModel):
         self._filling = pad if kind == "encoder_decoder" else int(pad == 0)
         self._network = self.networks[NETWORK] = network.to(self.device).train()
         if ema_decay:
-            self.averages[NETWORK] = Ema(self._network, ema_decay)
+            self.averages[NETWORK] = Ema(self._network, ema_decay, averaging)
         averages = [average.network for average in self.averages.values()]
         self._forward = parallel(self._network, averages) if parallel is not None else self._network
         trained = [parameter for parameter in self._network.parameters() if parameter.requires_grad]
