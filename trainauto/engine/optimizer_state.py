@@ -3,11 +3,12 @@
 import logging
 from collections import OrderedDict, defaultdict
 from collections.abc import Iterable
+from contextlib import nullcontext
 from copy import copy
 
 import torch
 from torch import Tensor, nn
-from torch._subclasses.fake_tensor import FakeTensor
+from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
 from torch.optim import Optimizer
 
 from trainauto.engine.optimizer_form import take_loop_form
@@ -130,17 +131,17 @@ def _starts_with_zeros(optimizer: Optimizer) -> bool:
 
     It is not so of NAdam, Rprop, ASGD, or momentum with dampening.
     """
-    if any(isinstance(parameter, FakeTensor) for parameter in _trained(optimizer)):
-        return True  # of tensors without data only memory counts
-    fresh, zeroed = _with_small_weights(optimizer), _with_small_weights(optimizer)
-    _step(zeroed, 0.0)
-    _zero(zeroed)
-    for parameter in _trained(zeroed):
-        parameter.data.fill_(1.0)
-    for place in range(1, TRIED_STEPS + 1):
-        _step(fresh, 0.1 * place)
-        _step(zeroed, 0.1 * place)
-    return all(torch.equal(weight, other) for weight, other in zip(_trained(fresh), _trained(zeroed), strict=True))
+    are_fake = any(isinstance(parameter, FakeTensor) for parameter in _trained(optimizer))
+    with unset_fake_temporarily() if are_fake else nullcontext():
+        fresh, zeroed = _with_small_weights(optimizer), _with_small_weights(optimizer)
+        _step(zeroed, 0.0)
+        _zero(zeroed)
+        for parameter in _trained(zeroed):
+            parameter.data.fill_(1.0)
+        for place in range(1, TRIED_STEPS + 1):
+            _step(fresh, 0.1 * place)
+            _step(zeroed, 0.1 * place)
+        return all(torch.equal(weight, other) for weight, other in zip(_trained(fresh), _trained(zeroed), strict=True))
 
 
 def _with_small_weights(optimizer: Optimizer) -> Optimizer:
@@ -152,7 +153,8 @@ def _with_small_weights(optimizer: Optimizer) -> Optimizer:
     for group in optimizer.param_groups:
         like = next(iter(group["params"]), torch.ones(2))
         dtype = like.dtype if like.is_floating_point() else torch.float32
-        parameter = nn.Parameter(torch.ones(2, 2, dtype=dtype, device=like.device))
+        device = "cpu" if isinstance(like, FakeTensor) else like.device  # whose device need not be here
+        parameter = nn.Parameter(torch.ones(2, 2, dtype=dtype, device=device))
         small.param_groups.append({**group, "params": [parameter]})
     return small
 

@@ -28,6 +28,7 @@ from trainauto.models.activation_checkpointing import (
 from trainauto.models.parallel import Networks, Optimizers, has_shards, is_sharded, load_shards, save_shards
 from trainauto.models.weights import load_weights, save_weights
 from trainauto.optim.ema import Ema
+from trainauto.optim.optimizers import settings_of
 
 logger = logging.getLogger(__name__)
 
@@ -273,9 +274,7 @@ class BaseModel(ABC):
             if before != _kind(optimizer):
                 logger.warning("optimizer '%s' was %s and is %s now: it starts afresh", name, before, _kind(optimizer))
                 continue
-            settings = [
-                {key: value for key, value in group.items() if key != "params"} for group in optimizer.param_groups
-            ]
+            settings = settings_of(optimizer)
             try:
                 optimizer.load_state_dict(state["optimizers"][name])
             except ValueError as error:

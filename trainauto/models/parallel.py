@@ -20,6 +20,7 @@ from torch.optim import Optimizer
 from trainauto.core.errors import CheckpointError
 from trainauto.core.units import MIB
 from trainauto.models.activation_checkpointing import ActivationCheckpointingError, blocks_of
+from trainauto.optim.optimizers import settings_of
 
 # What shards are made and written with takes more than half a second to load: functions import it, most runs never do.
 
@@ -187,10 +188,7 @@ def load_shards(networks: Networks, optimizers: Optimizers, folder: Path) -> Non
     from torch.distributed.checkpoint.state_dict import set_model_state_dict, set_optimizer_state_dict
     from torch.distributed.checkpoint.state_dict_loader import load as load_parts
 
-    settings = {
-        name: [{key: value for key, value in group.items() if key != "params"} for group in optimizer.param_groups]
-        for name, (_, optimizer) in optimizers.items()
-    }
+    settings = {name: settings_of(optimizer) for name, (_, optimizer) in optimizers.items()}
     parts = _parts(networks, optimizers)
     try:
         load_parts(parts, checkpoint_id=folder)

@@ -2,11 +2,10 @@
 
 from collections.abc import Callable
 
-from torch.optim import Optimizer
-
 from trainauto.core.registry import Registry
+from trainauto.optim.package_optimizers import Optimizers
 
-OPTIMIZERS: Registry[Callable[..., Optimizer]] = Registry("optimizer")
+OPTIMIZERS = Optimizers("optimizer")
 
 Shape = Callable[[float], float]
 """Maps the share of the run that is done, 0 to 1, to a factor of the configured rate."""

@@ -160,7 +160,11 @@ class TextTrainOptions(AveragedTraining):
     total_epochs: Positive | None = option(
         None, "Length of the run; schedules count samples.", unit="passes over the training texts"
     )
-    optim: Component = option(..., "Optimizer: AdamW, Adam or SGD with its arguments.")
+    optim: Component = option(
+        ...,
+        "Optimizer with its arguments: Adam, AdamW, NAdam or SGD of torch, or one of the package pytorch_optimizer by "
+        "its name there, such as adan, lion, prodigy or soap.",
+    )
     tokens_per_batch: PositiveInt = option(
         2048,
         "Tokens of a step at the start of the run, of one rank, padding included; a controller goes from there.",

@@ -63,7 +63,11 @@ class TrainOptions(AveragedTraining):
         "Loss terms of the generator; each takes loss_weight. A model with a discriminator needs one ganloss "
         "among them, from which its discriminator learns too.",
     )
-    optim_g: Component = option(..., "Optimizer of the generator: Adam, AdamW or SGD with its arguments.")
+    optim_g: Component = option(
+        ...,
+        "Optimizer of the generator with its arguments: Adam, AdamW, NAdam or SGD of torch, or one of the package "
+        "pytorch_optimizer by its name there, such as adan, lion, prodigy or soap.",
+    )
     optim_d: Component | None = option(
         None,
         "Optimizer of the discriminator of SRGANModel or ESRGANModel; scheduler and grad_clip hold for it too.",

@@ -22,6 +22,9 @@ from trainauto.memory.tracing.operators import DEVICE_OF, Operator, facts_of
 LARGE_ANSWER = 512.0
 """Far from 0, so that both lie on different sides of most thresholds (255 too); its exponential is still finite."""
 
+OPTIMIZERS_NUMBER = 1.5
+"""What optimizers divide by follows from a step count of 1 or more, and from products that are not 1."""
+
 MOST_READS = 300
 """Reads of one step by the model; a loop that ends when a value is small enough would read for ever."""
 
@@ -68,13 +71,14 @@ class AnsweredReads(TorchDispatchMode):  # type: ignore[no-untyped-call]
     ) -> Any:
         """Run one operator, or do without where fake tensors leave nothing to compute.
 
-        An optimizer's own step count is a constant, whose value is known. It is not kept up, and reads as 1, since
-        optimizers divide by what follows from it.
+        An optimizer's own numbers, such as its step count, are constants, whose values are known. They are not kept up,
+        and read as :data:`OPTIMIZERS_NUMBER`.
         """
         if operator.only_writes and _is_fake(args[0], constants=optimizing):
             return args[0] if isinstance(args[0], Tensor) else None
         if operator.reads and optimizing and isinstance(args[0], FakeTensor):
-            return kind_of(func, args)(1)
+            kind = kind_of(func, args)
+            return OPTIMIZERS_NUMBER if kind is float else kind(1)
         try:
             if operator.is_pure:
                 return outcome_of(func, args, kwargs or {})
