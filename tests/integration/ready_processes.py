@@ -114,6 +114,10 @@ class Server:
         self._requests: socket.socket | None = None
         self._process: subprocess.Popen[bytes] | None = None
 
+    def is_at(self, requests: socket.socket) -> None:
+        """Have a process that was forked ask for its workers where it was asked for itself."""
+        self._requests = requests
+
     def asked(self) -> socket.socket:
         with self._lock:  # tests ask in threads
             if self._requests is None:

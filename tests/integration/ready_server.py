@@ -12,6 +12,7 @@ import json
 import os
 import random
 import runpy
+import select
 import signal
 import socket
 import sys
@@ -19,10 +20,13 @@ import threading
 from array import array
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from types import FrameType
 from typing import Any
+
+from tests.integration import ready_processes
 
 REQUEST_BYTES = 2**20
 DESCRIPTORS = 4
@@ -52,17 +56,21 @@ def load() -> None:
 
 
 def serve(requests: socket.socket) -> None:
-    """Fork a keeper for every request, until nobody can ask any more."""
+    """Fork a keeper for every request, until nobody can ask any more; what was forked may ask for workers of its own."""
     signal.signal(signal.SIGCHLD, reap)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for those who ask, and for what was forked
+    of_forks, asked_by_forks = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    ready_processes.SERVER.is_at(asked_by_forks)
     while True:
-        text, descriptors, _, _ = socket.recv_fds(requests, REQUEST_BYTES, DESCRIPTORS)
-        if not text:
-            return
-        if os.fork() == 0:
-            keep(json.loads(text), requests, *descriptors)
-        for descriptor in descriptors:
-            os.close(descriptor)
+        for ready in select.select([requests, of_forks], [], [])[0]:
+            text, descriptors, _, _ = socket.recv_fds(ready, REQUEST_BYTES, DESCRIPTORS)
+            if not text:
+                return
+            if os.fork() == 0:
+                of_forks.close()
+                keep(json.loads(text), requests, *descriptors)
+            for descriptor in descriptors:
+                os.close(descriptor)
 
 
 def reap(_number: int, _frame: FrameType | None) -> None:
@@ -100,8 +108,10 @@ def become(words: Sequence[str], folder: str, variables: Mapping[str, str], in_n
     """
     import torch
 
+    from trainauto.core import worker_process
     from trainauto.core.process import ENVIRONMENT
 
+    worker_process._begun = partial(ready_processes.begun_worker, worker_process._begun)
     if in_new_session:
         os.setsid()
     signal.signal(signal.SIGINT, signal.default_int_handler)
