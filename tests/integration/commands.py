@@ -108,7 +108,7 @@ PROCESS_WIDE = re.compile(r"use_compile: true|deterministic: true|num_worker_per
 """Options of runs that change their process for good, or fork it: they get one of their own."""
 
 COUNTED = "budget:"
-"""An option of runs that count what their process holds: it loads everything itself, unless a test says otherwise."""
+"""An option of runs that count what their process holds: one of their own."""
 
 
 @contextmanager
@@ -171,19 +171,35 @@ def command(
     return Ended(code, out.getvalue(), err.getvalue())
 
 
+def script(*words: str, cwd: Path, afresh: bool = False, timeout_s: float = 300) -> Ended:
+    """Run ``python words...`` in one thread, with the package to import, in a process that has loaded torch already.
+
+    Args:
+        words: a script and its arguments, or ``-m``, a module and its arguments.
+        cwd: where it is run.
+        afresh: have it load everything itself, and say what it is warned of.
+        timeout_s: how long it may take.
+    """
+    env = {**os.environ, "PYTHONPATH": str(TRAIN.parent), "OMP_NUM_THREADS": "1"}
+    process = begin(words, cwd=cwd, env=env, is_merged=False, afresh=afresh)
+    try:
+        stdout, stderr = process.communicate(timeout=timeout_s)
+    finally:
+        process.kill()
+    return Ended(process.returncode, stdout, stderr)
+
+
 def train(
     options: Path,
     *arguments: str,
     timeout_s: float = 120,
     own_process: bool | None = None,
-    afresh: bool | None = None,
+    afresh: bool = False,
 ) -> Ended:
     """Run ``train.py -opt options ...`` in the folder of the option file; in a process of its own if it needs one."""
     written = options.read_text(errors="replace") + " ".join(arguments).replace("=", ": ")
     if own_process is None:
         own_process = COUNTED in written or PROCESS_WIDE.search(written) is not None
-    if afresh is None:
-        afresh = COUNTED in written and own_process
     line = ("train", "-opt", options.name, *arguments)
     return command(*line, cwd=options.parent, own_process=own_process, afresh=afresh, timeout_s=timeout_s)
 

@@ -1,9 +1,9 @@
 """Processes that need not load torch first: 3 s of CPU time that those of a person wait for, and most tests need not.
 
 They are forked from one that has loaded it (ready_server.py, one for each process of tests), and are processes in all
-else: signals, ``kill -9``, ranks, workers, exit codes. Started afresh is what is tested of loading itself, what others
-start (torchrun, the process that traces), and what fills a memory budget to its end: there small free pieces of memory
-count, and a fork has others than a process that has just loaded.
+else: signals, ``kill -9``, ranks, workers, memory budgets, exit codes. Started afresh is what is tested of loading
+itself, what others start (torchrun), and some of the runs that fill a budget to its end: small free pieces of memory
+count there, and a fork has others than a process that has just loaded.
 """
 
 import json
@@ -181,8 +181,8 @@ def begin(
     return ReadyProcess(json.dumps(request).encode(), SERVER.asked(), is_merged=is_merged)
 
 
-FORKED = {"trainauto.forecast.trace_worker", "trainauto.forecast.code_worker"}
-"""Workers that are forked. A dry run under a budget counts what its process holds, and loads everything itself."""
+FORKED = {"trainauto.forecast.trace_worker", "trainauto.forecast.code_worker", "trainauto.commands.dry_run_worker"}
+"""Workers that are forked; others load everything themselves."""
 
 
 def begun_worker(

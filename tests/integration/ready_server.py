@@ -56,7 +56,7 @@ def load() -> None:
 
 
 def serve(requests: socket.socket) -> None:
-    """Fork a keeper for every request, until nobody can ask any more; what was forked may ask for workers of its own."""
+    """Fork a keeper for every request, until nobody can ask any more; what was forked may ask as well."""
     signal.signal(signal.SIGCHLD, reap)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for those who ask, and for what was forked
     of_forks, asked_by_forks = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)

@@ -1,11 +1,8 @@
 """Loops of one's own under a memory budget that is real."""
 
 import json
-import os
 import platform
 import re
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -13,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.acceptance import only_in_acceptance
+from tests.integration.commands import script
 from trainauto.reporting.dashboard.page_file import page_in
 
 WORKER = Path(__file__).parent / "adaptive_worker.py"
@@ -22,9 +20,7 @@ pytestmark = pytest.mark.skipif(platform.system() != "Linux", reason="a CPU budg
 
 
 def result_of(what: str, *arguments: str) -> tuple[dict[str, Any], str]:
-    environment = {**os.environ, "PYTHONPATH": str(WORKER.parents[2]), "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, str(WORKER), what, *arguments]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
+    done = script(str(WORKER), what, *arguments, cwd=WORKER.parent)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout), done.stderr
 
@@ -99,19 +95,16 @@ def test_the_ten_lines_of_the_page_run_as_they_stand_and_leave_a_run(tmp_path: P
     (tmp_path / "kept.py").write_text(example.replace("dataset,\n", 'dataset,\n    run_directory="runs/mine",\n'))
     made = example[: example.index("with loop:")]
     (tmp_path / "ported.py").write_text(made + ported + PORTED)
-    environment = {**os.environ, "PYTHONPATH": str(WORKER.parents[2]), "OMP_NUM_THREADS": "1"}
 
-    def said(*command: str) -> str:
-        done = subprocess.run(
-            [sys.executable, *command], env=environment, cwd=tmp_path, capture_output=True, text=True, check=False
-        )
+    def said(*words: str, afresh: bool = False) -> str:
+        done = script(*words, cwd=tmp_path, afresh=afresh)
         assert (done.returncode, done.stderr) == (0, "")
         return done.stdout
 
     assert said("ported.py", "1") == "epoch 0\n4000 samples, 0.0005\n"
     assert said("ported.py", "2") == "epoch 1\n8000 samples, 0.00025\n"  # and it resumed
     assert not (tmp_path / "runs").exists()
-    kept = said("kept.py")
+    kept = said("kept.py", afresh=True)
     assert re.search(r"^8000 samples, batch_size \d{2,4}, loss \d\.\d{3}, \d\d MiB$", kept, re.MULTILINE)
     assert "/8000 samples" in kept
     assert "completed   the loop has ended" in kept
@@ -145,10 +138,9 @@ for batch in loop.batches(1):
 """
 
 
-def test_a_script_that_fails_with_workers_at_work_ends() -> None:
+def test_a_script_that_fails_with_workers_at_work_ends(tmp_path: Path) -> None:
     """The interpreter waited for workers that ignored its signal."""
-    environment = {**os.environ, "PYTHONPATH": str(WORKER.parents[2]), "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-c", LEFT_OPEN]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=100, check=False)
+    (tmp_path / "left_open.py").write_text(LEFT_OPEN)
+    done = script("left_open.py", cwd=tmp_path, afresh=True, timeout_s=100)
     assert done.returncode == 1
     assert "ValueError: unreadable" in done.stderr

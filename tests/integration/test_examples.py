@@ -1,11 +1,8 @@
 """The examples as their users run them, each in a process of its own under a real budget, a neighbour among them."""
 
 import json
-import os
 import platform
 import re
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 from statistics import median
@@ -14,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.acceptance import only_in_acceptance
+from tests.integration.commands import script
 
 pytestmark = pytest.mark.skipif(platform.system() != "Linux", reason="the CPU budget is enforced on Linux only")
 
@@ -29,15 +27,7 @@ EXAMPLES = {"digits_batchnorm": (18, 14), "gpt_tokens": (2, 26), "gan": (9, 12),
 def ran(folder: Path, example: str, mode: str, *arguments: str) -> tuple[dict[str, Any], str]:
     """Run an example with somebody looking on; return what was seen and what it said."""
     result = folder / f"{mode.split(':')[0]}.json"
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
-    done = subprocess.run(
-        [sys.executable, str(WORKER), example, str(result), mode, *arguments],
-        env=environment,
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = script(str(WORKER), example, str(result), mode, *arguments, cwd=folder, timeout_s=1800)
     assert done.returncode == 0, done.stderr
     return json.loads(result.read_text()), done.stdout
 

@@ -42,14 +42,14 @@ def lengthened(file: Path, which: Collection[int]) -> Path:
 
 
 def trained(
-    made: Path, folder: Path, passes: int, how: dict[str, Any] | None = None, size: int | None = None, **changes: Any
+    made: Path, folder: Path, passes: int, size: int | None = None, *, afresh: bool = False, **changes: Any
 ) -> Any:
     """Run two epochs, of one step each where no size of passes is given; return records and what was said."""
     folder.mkdir()
     given = {"per_device_train_batch_size": size or SAMPLES // passes, "gradient_accumulation_steps": passes}
     base = finetune_options(made / "model", made / "chats.jsonl", training=given)
     options = merged(base, changes)
-    done = train(write_options(folder / "run.yml", options), **(how or {}))
+    done = train(write_options(folder / "run.yml", options), afresh=afresh)
     assert done.returncode == 0, done.stderr
     return step_records(folder / "training_output" / "current"), done
 
@@ -58,7 +58,7 @@ def test_a_step_that_runs_out_of_memory_runs_in_parts(made: Path, tmp_path: Path
     """D46: nothing is foreseen, and the budget too small for the first batch; it settles, and learns the same."""
     roomy, _ = trained(made, tmp_path / "roomy", 1, training={"num_train_epochs": 4})
     budget = {"memory": {"budget": "60MiB"}, "training_automations": AS_MEASURED, "training": {"num_train_epochs": 4}}
-    tight, done = trained(made, tmp_path / "tight", 1, **budget)
+    tight, done = trained(made, tmp_path / "tight", 1, afresh=True, **budget)
     assert "60.0 MiB; peaks are steered to" in " ".join(done.stdout.split())
     assert "cannot trace" not in done.stderr
     assert tight[0]["ooms"] > 0
@@ -143,7 +143,7 @@ def test_steps_grow_only_where_the_file_lets_them(made: Path, tmp_path: Path) ->
     """Above the file's step a pass is the step, no larger than was written; rates follow what steps really have."""
     budget = {"memory": {"budget": "160MiB"}}
     grows = {"training": {"max_batch_size": 16, "lr_scaling": "sqrt", "lr_scheduler_type": "constant"}}
-    grown, done = trained(made, tmp_path / "grown", 2, {"afresh": False}, 2, **budget, **grows)
+    grown, done = trained(made, tmp_path / "grown", 2, 2, **budget, **grows)
     assert "4 conversations each, in passes of 2 at first" in done.stdout
     assert "up to 16 where memory has room" in " ".join(done.stdout.split())
     assert [record["samples"] for record in grown] == [12] * 4  # of 16, as equal as the epoch of 24 allows
@@ -157,7 +157,7 @@ def test_steps_grow_only_where_the_file_lets_them(made: Path, tmp_path: Path) ->
 def test_passes_grow_where_accumulation_allows_it(made: Path, tmp_path: Path) -> None:
     """D46, D47: a step stays what it is; how much of it a pass holds is what memory and the settings leave room for."""
     target = {"training_automations": {"DynamicBatchSizeOptimizer": {"target_vram_usage": 0.5}}}
-    records, _ = trained(made, tmp_path / "half", 12, {"afresh": False}, memory={"budget": "120MiB"}, **target)
+    records, _ = trained(made, tmp_path / "half", 12, memory={"budget": "120MiB"}, **target)
     assert [record["samples"] for record in records] == [SAMPLES] * 2
     passes = [record["plan"]["micro_batches"] for record in records]
     assert all(1 < each < 12 for each in passes), passes

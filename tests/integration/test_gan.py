@@ -35,7 +35,7 @@ def test_a_resumed_gan_equals_one_that_was_never_stopped(tmp_path: Path, write_i
         memory={"budget": "2GiB"},
     )
     file = write_options(tmp_path / "run.yml", tiny_options(write_images("gt", 5, (60, 70)), **changes))
-    done = train(file, afresh=False)  # its budget is far away
+    done = train(file)
     assert done.returncode == 0, done.stderr
     assert "compact x2 against unetdiscriminatorsn" in done.stdout
     assert "l_d_fake" in done.stdout
@@ -56,7 +56,7 @@ def test_a_resumed_gan_equals_one_that_was_never_stopped(tmp_path: Path, write_i
     # As if the power had gone after step 4.
     (run / "checkpoints" / "latest.json").unlink()
     shutil.rmtree(run / "checkpoints" / "step_00000007")
-    done = train(file, "--auto_resume", afresh=False)
+    done = train(file, "--auto_resume")
     assert done.returncode == 0, done.stderr
     assert "after step 4" in done.stdout
     assert outcome(run) == whole
@@ -80,17 +80,17 @@ def test_a_discriminator_of_one_size_keeps_crops_at_it(tmp_path: Path, write_ima
         training_automations={"DynamicBatchSizeOptimizer": {"policy": "step", "adjustment_frequency": 2}},
     )
     file = write_options(tmp_path / "run.yml", tiny_options(write_images("gt", 3, (200, 210)), **changes))
-    done = train(file, afresh=False)
+    done = train(file)
     assert done.returncode == 0, done.stderr
     plans = [record["plan"] for record in step_records(run_directory(file))]
     assert {plan["lq_size"] for plan in plans} == {64}
     assert plans[-1]["batch_size"] > 2
-    done = train(file, "--force_yml", "datasets:train:lq_size=32", afresh=False)
+    done = train(file, "--force_yml", "datasets:train:lq_size=32")
     assert done.returncode == 2
     assert "crops are 64 px (lq_size 32 at scale 2), and vggstylediscriminator judges images" in done.stderr
     assert "Write lq_size: 64." in done.stderr
     schedule = 'training_automations={"PlanSchedule":{"changes":[{"step":2,"lq_size":80}]}}'
-    done = train(file, "--force_yml", schedule, afresh=False)
+    done = train(file, "--force_yml", schedule)
     assert done.returncode == 2
     assert "lq_size 80 at step 2 is not admissible" in done.stderr
 

@@ -63,7 +63,7 @@ def options(tmp_path: Path, write_images: Callable[..., Path]) -> dict[str, Any]
 
 def test_the_recipe_resumes_exactly_and_keeps_no_tower(options: dict[str, Any], tmp_path: Path) -> None:
     file = write_options(tmp_path / "run.yml", options)
-    done = train(file, afresh=False)
+    done = train(file)
     assert done.returncode == 0, done.stderr
     assert "loss_weight 0 are left out, and load nothing: distsloss, ldlloss" in done.stderr + done.stdout
     assert "8 times fewer channels than the published ones" in " ".join((done.stderr + done.stdout).split())
@@ -75,7 +75,7 @@ def test_the_recipe_resumes_exactly_and_keeps_no_tower(options: dict[str, Any], 
 
     (run / "checkpoints" / "latest.json").unlink()
     shutil.rmtree(run / "checkpoints" / "step_00000004")
-    done = train(file, "--auto_resume", afresh=False)
+    done = train(file, "--auto_resume")
     assert done.returncode == 0, done.stderr
     assert latest_weights(run) == whole  # spectral norm's vectors among them
     after = latest_optimizers(run)
@@ -96,7 +96,7 @@ def test_a_batch_in_pieces_has_the_losses_of_the_whole(options: dict[str, Any], 
             "val": {"val_enabled": False},
         }
         file = write_options(tmp_path / f"{name}.yml", merged(options, changes))
-        done = train(file, afresh=False)
+        done = train(file)
         assert done.returncode == 0, done.stderr
         first[name] = step_records(run_directory(file, name))[0]["losses"]
     compared = {term for term in TERMS if term.startswith("l_g") and term != "l_g_gan"}

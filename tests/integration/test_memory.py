@@ -39,7 +39,7 @@ def test_grows_crop_then_batch_into_the_budget(tmp_path: Path, write_images: Wri
     """C01, C02, C03: crop and batch follow what is really used. E13, E16: decisions say the peak and what changes."""
     gt = write_images("gt", 4, (200, 200))
     file = write_options(tmp_path / "run.yml", options(gt, 24, 2, "60MiB", 88, max_lq_size=40))
-    done = train(file)
+    done = train(file, afresh=True)
     assert done.returncode == 0, done.stderr
     run = run_directory(file)
     records = step_records(run)

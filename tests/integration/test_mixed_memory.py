@@ -1,10 +1,7 @@
 """What mixed batches take, predicted and measured under a memory budget that is real."""
 
 import json
-import os
 import platform
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,16 +9,15 @@ import numpy as np
 import pytest
 
 from tests.acceptance import only_in_acceptance
+from tests.integration.commands import script
 
 WORKER = Path(__file__).parent / "mixed_memory_worker.py"
-ENVIRONMENT = {**os.environ, "PYTHONPATH": str(WORKER.parents[2]), "OMP_NUM_THREADS": "1"}
 
 pytestmark = pytest.mark.skipif(platform.system() != "Linux", reason="a CPU budget is enforced on Linux only")
 
 
 def result_of(*arguments: object) -> dict[str, Any]:
-    command = [sys.executable, str(WORKER), *map(str, arguments)]
-    done = subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True, timeout=1500, check=False)
+    done = script(str(WORKER), *map(str, arguments), cwd=WORKER.parent, timeout_s=1500)
     assert done.returncode == 0, done.stderr
     result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return result

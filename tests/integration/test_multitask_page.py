@@ -1,27 +1,22 @@
 """docs/multitask.md: its example runs as it stands, under a budget that is real."""
 
 import json
-import os
 import platform
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from tests.integration.commands import script
+
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "multitask.md").read_text(encoding="utf-8")
-ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
 
 
 @pytest.mark.skipif(platform.system() != "Linux", reason="a CPU budget is enforced on Linux only")
 def test_the_example_runs(tmp_path: Path) -> None:
     (tmp_path / "example.py").write_text(re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)[0])
-    command = [sys.executable, "example.py"]
-    done = subprocess.run(
-        command, cwd=tmp_path, env=ENVIRONMENT, capture_output=True, text=True, timeout=280, check=False
-    )
+    done = script("example.py", cwd=tmp_path, timeout_s=280)
     assert done.returncode == 0, done.stderr
     evaluated = re.search(r"^loss [\d.]+, evaluated ([\d.]+)$", done.stdout, re.MULTILINE)
     assert evaluated is not None, done.stdout

@@ -1,19 +1,16 @@
 """Trainings on several tasks under a memory budget that is real."""
 
 import json
-import os
 import platform
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.acceptance import only_in_acceptance
+from tests.integration.commands import script
 
 WORKER = Path(__file__).parent / "multitask_worker.py"
-ENVIRONMENT = {**os.environ, "PYTHONPATH": str(WORKER.parents[2]), "OMP_NUM_THREADS": "1"}
 BUDGET_MIB = 96
 
 pytestmark = [
@@ -23,14 +20,7 @@ pytestmark = [
 
 
 def result_of(what: str, folder: Path) -> dict[str, Any]:
-    done = subprocess.run(
-        [sys.executable, str(WORKER), what, str(folder)],
-        env=ENVIRONMENT,
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
-    )
+    done = script(str(WORKER), what, str(folder), cwd=WORKER.parent, timeout_s=600)
     assert done.returncode == 0, done.stderr
     result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return result

@@ -1,11 +1,8 @@
 """The documents' loops, verbatim, in child processes under a real budget, beside the engine (C29 to C36, E18)."""
 
 import json
-import os
 import platform
 import re
-import subprocess
-import sys
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
@@ -14,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.acceptance import ACCEPTANCE, only_in_acceptance
-from tests.integration.commands import run_directory, step_records, tiny_options, train, write_options
+from tests.integration.commands import run_directory, script, step_records, tiny_options, train, write_options
 
 pytestmark = [
     pytest.mark.timeout(3000),  # of an acceptance run's 2,000 steps
@@ -32,15 +29,7 @@ BUDGET = "40MiB"
 
 def own_loop(folder: Path, *arguments: str) -> tuple[dict[str, Any], str]:
     result = folder / "result.json"
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(
-        [sys.executable, str(LOOP), *arguments, str(result)],
-        env=environment,
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = script(str(LOOP), *arguments, str(result), cwd=folder, timeout_s=2900)
     assert done.returncode == 0, done.stderr
     return json.loads(result.read_text()), done.stderr + done.stdout
 
@@ -123,9 +112,7 @@ for batch_size, lq_size in ((4, 16), (64, 64)):
     print("ended", loader.batch_size, loader.lq_size, stats["oom_recovery_count"])
 """
     (tmp_path / "example.py").write_text(example + drive)
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "example.py"]
-    done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False)
+    done = script("example.py", cwd=tmp_path, afresh=True)
     assert done.returncode == 0, done.stderr
     small, large = (line.split()[1:] for line in done.stdout.splitlines() if line.startswith("ended"))
     assert int(small[0]) * int(small[1]) ** 2 > 4 * 16**2

@@ -25,7 +25,7 @@ def test_effective_values_are_said_and_kept_and_a_resume_reports_no_change(tmp_p
     given = {"policy": "step", "min_lq_size": 32, "max_batch_size": 7}
     gt = write_images("gt", 3, (100, 110))
     file = write_options(tmp_path / "run.yml", options(gt, train={"training_automations": {NAME: given}}))
-    done = train(file, afresh=False)  # their budgets are far away: what is said of them counts here
+    done = train(file)
     assert done.returncode == 0, done.stderr
     run = run_directory(file)
     log = (run / "training.log").read_text()
@@ -36,18 +36,14 @@ def test_effective_values_are_said_and_kept_and_a_resume_reports_no_change(tmp_p
     assert kept[NAME]["max_lq_size"] == 32
     assert (kept[NAME]["adjustment_frequency"], kept[NAME]["enabled"]) == (100, True)
     assert {"target_vram_usage", "safety_margin", "min_batch_size", "objective", "max_adjustments"} < kept[NAME].keys()
-    resumed = train(
-        file, "--auto_resume", "--force_yml", "train:total_iter=14", "memory:cpu_budget=256MiB", afresh=False
-    )
+    resumed = train(file, "--auto_resume", "--force_yml", "train:total_iter=14", "memory:cpu_budget=256MiB")
     assert resumed.returncode == 0, resumed.stderr
     changes = [line for line in (run / "training.log").read_text().splitlines() if "changed since" in line]
     assert {line.rpartition(": ")[2] for line in changes} == {"12 -> 14", "90MiB -> 256MiB"}, resumed.stdout
     assert len(changes) == 2
     assert "memory.cpu_budget: 90MiB -> 256MiB" in " ".join(resumed.stdout.split())
     item = f"train:training_automations:{NAME}:max_lq_size=48"
-    resumed = train(
-        file, "--auto_resume", "--force_yml", "train:total_iter=14", "memory:cpu_budget=256MiB", item, afresh=False
-    )
+    resumed = train(file, "--auto_resume", "--force_yml", "train:total_iter=14", "memory:cpu_budget=256MiB", item)
     assert resumed.returncode == 0, resumed.stderr
     assert f"training_automations.{NAME}.max_lq_size: 64 -> 48" in " ".join(resumed.stdout.split())
 

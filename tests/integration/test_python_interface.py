@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import trainauto
-from tests.integration.commands import environment, run_directory, step_records, tiny_options, train, write_options
+from tests.integration.commands import run_directory, script, step_records, tiny_options, train, write_options
 
 ROOT = Path(__file__).parents[2]
 Write = Callable[..., Path]
@@ -42,16 +42,13 @@ def test_every_name_is_there_and_the_stub_says_the_same() -> None:
         _ = trainauto.trainn  # type: ignore[attr-defined]
 
 
-@pytest.mark.usefixtures("children_covered")
 def test_the_page_runs_as_it_stands(tmp_path: Path, write_images: Write) -> None:
     """On small images of the test's own, in place of the quick start's."""
     page = (ROOT / "docs" / "python.md").read_text(encoding="utf-8")
-    script = "\n".join(re.findall(r"^```python\n(.*?)^```", page, re.DOTALL | re.MULTILINE))
+    shown = "\n".join(re.findall(r"^```python\n(.*?)^```", page, re.DOTALL | re.MULTILINE))
     write_options(tmp_path / "options" / "train" / "quickstart.yml", tiny_options(write_images("gt", 2, (80, 80))))
-    done = subprocess.run(
-        [sys.executable, "-c", script], cwd=tmp_path, env={**environment(), "PYTHONPATH": str(ROOT)},
-        capture_output=True, text=True, timeout=300, check=False,
-    )  # fmt: skip
+    (tmp_path / "page.py").write_text(shown, encoding="utf-8")
+    done = script("page.py", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     said = done.stdout.splitlines()
     assert any(line.startswith("RTX 3060 12GB: batch_size ") for line in said)

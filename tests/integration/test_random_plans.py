@@ -2,8 +2,6 @@
 
 import json
 import platform
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -11,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.acceptance import ACCEPTANCE, only_in_acceptance
+from tests.integration.commands import script
 
 pytestmark = pytest.mark.skipif(platform.system() != "Linux", reason="the CPU budget is enforced on Linux only")
 
@@ -22,8 +21,7 @@ LARGEST_GROWTH_MIB = 32
 
 def tried(network: str) -> tuple[list[dict[str, Any]], dict[str, float]]:
     """Run the plans in a child process; return what became of each, and how much more memory it held in the end."""
-    command = [sys.executable, "-m", "tests.integration.random_plans", network, "1", str(PLANS)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=280, check=False)
+    done = script("-m", "tests.integration.random_plans", network, "1", str(PLANS), cwd=ROOT, timeout_s=280)
     # An error that the engine does not take for a lack of memory ends the child with 1, an abort with a signal.
     assert done.returncode == 0, f"after {len(done.stdout.splitlines())} plans:\n{done.stderr}"
     *plans, end = (json.loads(line) for line in done.stdout.splitlines())

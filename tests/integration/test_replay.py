@@ -37,7 +37,7 @@ CONTROLLER = {"policy": "step", "min_batch_size": 2, "max_batch_size": 16, "min_
 
 
 def replay(folder: Path, *arguments: str) -> Ended:
-    return command("replay", *arguments, cwd=folder, afresh="budget=" in " ".join(arguments))
+    return command("replay", *arguments, cwd=folder, own_process="budget=" in " ".join(arguments))
 
 
 def test_a_torn_line_ends_the_log_and_nothing_behind_the_end_is_read(tmp_path: Path, write_images: Write) -> None:

@@ -13,7 +13,6 @@ import pytest
 import yaml
 
 from tests.documents import ROOT
-from tests.integration import ready_processes
 from tests.integration.commands import Ended, command, plugins_forgotten, step_records, tiny_options, write_options
 from tests.integration.finetune_runs import finetune_options, write_chats, write_model
 from tests.integration.multitask_runs import multitask_options
@@ -162,8 +161,6 @@ def test_every_command(
     task: str, tmp_path: Path, write_images: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    # No run here has a budget, which would count what its process holds.
-    monkeypatch.setattr(ready_processes, "FORKED", {*ready_processes.FORKED, "trainauto.commands.dry_run_worker"})
     make, root, longer = MADE[task]
     picture = write_images("pictures", 1) / "image_000.png"
     write_options(tmp_path / "run.yml", make(tmp_path, write_images))

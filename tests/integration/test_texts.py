@@ -3,14 +3,13 @@
 import json
 import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests import tokenizers
+from tests.integration.commands import script
 from tests.integration.ready_processes import begin
 from trainauto import build_dynamic_batch_dataloader
 
@@ -45,9 +44,7 @@ def test_workers_change_nothing(workers: int, capfd: pytest.CaptureFixture[str])
 
 def test_a_batch_that_runs_out_of_memory_in_mid_run_loses_nothing(tmp_path: Path) -> None:
     """B08: texts that take more than predicted run out of memory for real, and come again in smaller batches."""
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, str(WORKER), "64MiB", "0.8", "result.json"]
-    done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False)
+    done = script(str(WORKER), "64MiB", "0.8", "result.json", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     result = json.loads((tmp_path / "result.json").read_text())
     report, tokens = result["report"], [count * width for count, width in result["shapes"]]

@@ -26,7 +26,7 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     """What the two ranks saw; they are started once for all tests here."""
     folder = tmp_path_factory.mktemp("ranks")
     words = ["-m", "tests.integration.token_worker", "seen_{rank}.json", str(folder)]
-    done = finish(start(words, 2, folder, afresh=True))
+    done = finish(start(words, 2, folder))
     assert [code for code, _ in done] == [0, 0], "\n".join(text for _, text in done)
     return [json.loads((folder / f"seen_{rank}.json").read_text()) for rank in (0, 1)]
 

@@ -1,11 +1,8 @@
 """Trainers of transformers under a memory budget that is real."""
 
 import json
-import os
 import platform
 import re
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -13,20 +10,18 @@ from typing import Any
 import pytest
 
 from tests.acceptance import only_in_acceptance
+from tests.integration.commands import script
 from trainauto.reporting.dashboard.page_file import page_in
 
 WORKER = Path(__file__).parent / "trainer_worker.py"
 PAGE = WORKER.parents[2] / "docs" / "huggingface.md"
-ENVIRONMENT = {**os.environ, "PYTHONPATH": str(WORKER.parents[2]), "OMP_NUM_THREADS": "1"}
 LIMIT_MIB = 160
 
 pytestmark = pytest.mark.skipif(platform.system() != "Linux", reason="a CPU budget is enforced on Linux only")
 
 
-def said(*command: str, cwd: Path | None = None) -> tuple[str, str]:
-    done = subprocess.run(
-        [sys.executable, *command], env=ENVIRONMENT, cwd=cwd, capture_output=True, text=True, timeout=300, check=False
-    )
+def said(*words: str, cwd: Path = WORKER.parent) -> tuple[str, str]:
+    done = script(*words, cwd=cwd)
     assert done.returncode == 0, done.stderr
     return done.stdout, done.stderr
 

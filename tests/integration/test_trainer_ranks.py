@@ -3,8 +3,6 @@
 import json
 import os
 import socket
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,31 +10,31 @@ import pytest
 import torch
 
 from tests.acceptance import ACCEPTANCE
+from tests.integration.ready_processes import Started, begin
 from tests.trainers import Masked, Regression, tiny_model, weights
 
 WORKER = Path(__file__).parent / "trainer_ranks.py"
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(WORKER.parents[2]), "OMP_NUM_THREADS": "1"}
 
 
-def started(folder: Path, batch_size: int, most: int, ranks: int) -> list[subprocess.Popen[str]]:
+def started(folder: Path, batch_size: int, most: int, ranks: int) -> list[Started]:
     folder.mkdir()
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])
     together = {"WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port} if ranks > 1 else {}
     return [
-        subprocess.Popen(
-            [sys.executable, str(WORKER), str(folder), str(batch_size), str(most)],
+        begin(
+            [str(WORKER), str(folder), str(batch_size), str(most)],
+            cwd=folder,
             env={**ENVIRONMENT, **together, **({"RANK": str(rank), "LOCAL_RANK": str(rank)} if together else {})},
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            text=True,
+            is_merged=False,
         )
         for rank in range(ranks)
     ]
 
 
-def result_of(folder: Path, processes: list[subprocess.Popen[str]]) -> dict[str, Any]:
+def result_of(folder: Path, processes: list[Started]) -> dict[str, Any]:
     for process in processes:
         _, error = process.communicate(timeout=200)
         assert process.returncode == 0, error

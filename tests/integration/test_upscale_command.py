@@ -41,7 +41,7 @@ def given(*arguments: object) -> list[str]:
 
 def upscale(*arguments: object, cwd: Path) -> Ended:
     is_limited = any("budget" in str(argument) for argument in arguments)
-    return command(*given(*arguments), cwd=cwd, afresh=is_limited)
+    return command(*given(*arguments), cwd=cwd, own_process=is_limited)
 
 
 def test_a_folder_is_enlarged_and_a_stopped_job_goes_on(tmp_path: Path, run: Path, write_images: Write) -> None:
