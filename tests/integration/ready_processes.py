@@ -28,17 +28,22 @@ COVERED = ("COVERAGE_PROCESS_CONFIG", "COVERAGE_PROCESS_START")
 class ReadyProcess:
     """A forked process, as ``subprocess.Popen`` has it; what it says is kept in files until it is asked for.
 
+    Or it says it, and hears, on a terminal that it is given.
+
     Attributes:
         pid: its number.
         returncode: its exit code, negative where a signal ended it; ``None`` until somebody waits for it.
     """
 
-    def __init__(self, request: bytes, requests: socket.socket, *, is_merged: bool) -> None:
+    def __init__(
+        self, request: bytes, requests: socket.socket, *, is_merged: bool, terminal: int | None = None
+    ) -> None:
         self.returncode: int | None = None
         self._stdout = tempfile.TemporaryFile("w+")  # noqa: SIM115 - it lives as long as the process
         self._stderr = self._stdout if is_merged else tempfile.TemporaryFile("w+")  # noqa: SIM115
         self._status, status = os.pipe()
-        socket.send_fds(requests, [request], [status, self._stdout.fileno(), self._stderr.fileno()])
+        files = [self._stdout.fileno(), self._stderr.fileno()] if terminal is None else [terminal] * 3
+        socket.send_fds(requests, [request], [status, *files])
         os.close(status)
         self.pid = self._number()
 
@@ -155,6 +160,7 @@ def begin(
     env: Mapping[str, str],
     is_merged: bool = True,
     in_new_session: bool = False,
+    terminal: int | None = None,
     afresh: bool = False,
 ) -> Started:
     """Start ``python words...`` with all loaded that it would load; afresh where there is no such fork.
@@ -165,6 +171,7 @@ def begin(
         env: all its variables.
         is_merged: stderr goes where stdout does.
         in_new_session: give it a session and a process group of its own.
+        terminal: what it has in place of stdin, stdout and stderr.
         afresh: have it load everything itself.
     """
     if afresh or sys.platform != "linux":
@@ -172,13 +179,14 @@ def begin(
             [sys.executable, *words],
             cwd=cwd,
             env=dict(env),
-            stdout=subprocess.PIPE,
+            stdin=terminal,
+            stdout=subprocess.PIPE if terminal is None else terminal,
             stderr=subprocess.STDOUT if is_merged else subprocess.PIPE,
             text=True,
             start_new_session=in_new_session,
         )
     request = {"words": list(words), "folder": str(cwd), "variables": dict(env), "in_new_session": in_new_session}
-    return ReadyProcess(json.dumps(request).encode(), SERVER.asked(), is_merged=is_merged)
+    return ReadyProcess(json.dumps(request).encode(), SERVER.asked(), is_merged=is_merged, terminal=terminal)
 
 
 FORKED = {"trainauto.forecast.trace_worker", "trainauto.forecast.code_worker", "trainauto.commands.dry_run_worker"}

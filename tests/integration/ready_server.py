@@ -93,6 +93,8 @@ def keep(request: Mapping[str, Any], requests: socket.socket, status: int, *stan
         for descriptor, number in zip(standard, (1, 2, 0), strict=False):
             os.dup2(descriptor, number)
             os.close(descriptor)
+        if os.isatty(1):  # the present ones were opened on files, which know positions
+            sys.stdout, sys.stderr = (open(number, "w", buffering=1, closefd=False) for number in (1, 2))  # noqa: SIM115
         become(**request)
     os.write(status, array("q", [child]).tobytes())
     for descriptor in standard:

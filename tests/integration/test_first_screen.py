@@ -4,7 +4,6 @@ import os
 import platform
 import re
 import struct
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,6 +11,7 @@ import pytest
 
 from tests.acceptance import only_in_acceptance
 from tests.integration.commands import TRAIN, environment, run_directory, tiny_options, train, write_options
+from tests.integration.ready_processes import begin
 
 fcntl, pty, termios = map(pytest.importorskip, ("fcntl", "pty", "termios"))
 
@@ -28,13 +28,12 @@ LONG_LINES = ("DynamicBatchSizeOptimizer: in", "step ", "memory budget of ", "th
 
 def on_a_terminal(options: Path, *arguments: str) -> list[str]:
     """Train on a terminal of its own; return what it prints in lines, redrawn ones included, without control codes."""
-    pid, terminal = pty.fork()
-    if pid == 0:
-        os.chdir(options.parent)
-        variables = {name: value for name, value in environment().items() if name != "COLUMNS"}
-        command = [sys.executable, str(TRAIN), "-opt", options.name, *arguments]
-        os.execvpe(sys.executable, command, {**variables, "TERM": "xterm"})
+    terminal, theirs = pty.openpty()
     fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))
+    words = [str(TRAIN), "-opt", options.name, *arguments]
+    variables = {name: value for name, value in environment().items() if name != "COLUMNS"} | {"TERM": "xterm"}
+    process = begin(words, cwd=options.parent, env=variables, in_new_session=True, terminal=theirs)
+    os.close(theirs)
     printed = b""
     while True:
         try:
@@ -44,7 +43,8 @@ def on_a_terminal(options: Path, *arguments: str) -> list[str]:
         if not read:
             break
         printed += read
-    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0, printed.decode()
+    process.communicate()
+    assert process.returncode == 0, printed.decode()
     os.close(terminal)
     plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", printed.decode())
     return [line for line in re.split(r"[\r\n]+", plain) if line]
