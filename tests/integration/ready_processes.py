@@ -189,8 +189,11 @@ def begin(
     return ReadyProcess(json.dumps(request).encode(), SERVER.asked(), is_merged=is_merged, terminal=terminal)
 
 
-FORKED = {"trainauto.forecast.trace_worker", "trainauto.forecast.code_worker", "trainauto.commands.dry_run_worker"}
-"""Workers that are forked; others load everything themselves."""
+FORKED = {
+    *(f"trainauto.forecast.{name}_worker" for name in ("trace", "code", "benchmark")),
+    "trainauto.commands.dry_run_worker",
+}
+"""Workers that are forked; others load everything themselves, as the one that tries whether packages can be loaded."""
 
 
 def begun_worker(
