@@ -61,6 +61,14 @@ def test_epochs_end_with_the_step_that_completes_them_and_the_last_with_the_run(
     assert run.batches()[0]["per_task_samples"] == {"even": 3, "odd": 1}
 
 
+@pytest.fixture
+def _undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Pictures of a run take half a second; test_pictures.py and test_monitor.py look at them.
+    for drawing in ("_draw_curves", "_draw_comparison"):
+        monkeypatch.setattr(DynamicBatchingMonitor, drawing, lambda monitor: None)
+
+
+@pytest.mark.usefixtures("_undrawn")
 @pytest.mark.parametrize("at", [3, 4, 5, 6])
 def test_a_resume_goes_on_in_the_files(tmp_path: Path, at: int) -> None:
     """At the end of an epoch and within one; what came after its checkpoint is cut off."""
@@ -74,6 +82,7 @@ def test_a_resume_goes_on_in_the_files(tmp_path: Path, at: int) -> None:
     assert [line["batch_idx"] for line in again.batches()] == list(range(9))
 
 
+@pytest.mark.usefixtures("_undrawn")
 def test_steps_that_a_rollback_undoes_are_cut_off(tmp_path: Path) -> None:
     run = Run(tmp_path)
     run.steps(5)
