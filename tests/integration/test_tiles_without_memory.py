@@ -1,9 +1,11 @@
 """Tiles where the system refuses memory, in a process whose limit is its own."""
 
-import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+
+from tests.integration.commands import script
 
 REAL = """
 import resource, torch
@@ -27,9 +29,10 @@ print(enlarger.tile_px, float((got - want).abs().max()))
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the data segment can be limited on Linux only")
-def test_real_lack_of_memory_shrinks_the_tile() -> None:
+def test_real_lack_of_memory_shrinks_the_tile(tmp_path: Path) -> None:
     """The kernel refuses the memory, torch's allocator raises, the tile shrinks, the result is whole."""
-    done = subprocess.run([sys.executable, "-c", REAL], capture_output=True, text=True, timeout=120, check=False)
+    (tmp_path / "real.py").write_text(REAL)
+    done = script("real.py", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     tile_px, difference = done.stdout.split()
     assert 0 < int(tile_px) < 512
