@@ -54,7 +54,6 @@ def worker() -> Iterator[WorkerProcess]:
 
 
 @pytest.mark.skipif(platform.system() != "Linux", reason="the CPU budget is enforced on Linux only")
-@pytest.mark.usefixtures("children_covered")
 def test_a_plan_that_does_not_fit_is_told_and_the_next_is_tried(
     worker: WorkerProcess, request_of: Callable[..., dict[str, Any]]
 ) -> None:

@@ -97,7 +97,6 @@ def test_both_tables_agree_and_know_budget_and_bounds(tmp_path: Path, write_imag
 
 @only_in_acceptance
 @pytest.mark.skipif(platform.system() != "Linux", reason="the CPU budget is enforced on Linux only")
-@pytest.mark.usefixtures("children_covered")
 def test_plans_are_tried_on_the_device_at_hand(tmp_path: Path, write_images: Write) -> None:
     bounds = {"min_lq_size": 8, "max_lq_size": 48, "min_batch_size": 1, "max_batch_size": 8}
     options = tiny_options(

@@ -50,7 +50,6 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.usefixtures("children_covered")
 def test_code_and_an_option_file_of_one_network_get_one_answer(folder: Path, write_images: Write) -> None:
     bounds = {"min_lq_size": 8, "max_lq_size": 96, "min_batch_size": 4, "max_batch_size": 4000}
     controller = {"DynamicBatchSizeOptimizer": {"target_vram_usage": 0.5, **bounds}}

@@ -31,7 +31,6 @@ def files_below(folder: Path) -> set[Path]:
     return {file for file in folder.rglob("*") if not file.is_dir()}
 
 
-@pytest.mark.usefixtures("children_covered")
 def test_a_good_file_is_trained_and_nothing_stays(
     here: Path, write_images: Write, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -68,7 +67,6 @@ def test_a_good_file_is_trained_and_nothing_stays(
     assert "step 3" not in printed
 
 
-@pytest.mark.usefixtures("children_covered")
 def test_a_budget_that_nothing_fits_into_says_what_to_do(
     here: Path, write_images: Write, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -32,7 +32,6 @@ class Watcher(Automation):
 """
 
 
-@pytest.mark.usefixtures("children_covered")
 def test_peaks_of_validation_are_not_those_of_training(
     tmp_path: Path, write_images: Callable[..., Path], photograph: np.ndarray
 ) -> None:
