@@ -73,16 +73,17 @@ def test_attention_takes_the_kernel_and_the_bytes_that_traces_say(card: str, cal
 @pytest.mark.parametrize("version", [None, pytest.param("2.11.0", marks=in_acceptance)])
 def test_the_quick_start_fills_the_card_and_takes_what_was_predicted(version: str | None, tmp_path: Path) -> None:
     largest = "training_automations:DynamicBatchSizeOptimizer:max_batch_size=8"
-    changes = ["train:total_iter=60", largest, f"path:experiments_root={tmp_path}", "logger:use_tb_logger=false"]
+    short = ["train:total_iter=16", "train:warmup_steps=4", "logger:use_tb_logger=false"]
+    changes = [*short, largest, f"path:experiments_root={tmp_path}"]
     options = ROOT / "options/train/quickstart.yml"
     output = on_card("python", ROOT / "train.py", "-opt", options, "--force_yml", *changes, torch=version)
     assert "cuda:0 RTX 3060 (simulated) (12.0 GiB), fp32" in output
     assert re.search(r"^OOM +none$", output, re.MULTILINE)
-    row = re.search(r"^ +(\d+)x(\d+) +60 +([\d.]+) MiB +([\d.]+) MiB", output, re.MULTILINE)
+    row = re.search(r"^ +(\d+)x(\d+) +16 +([\d.]+) MiB +([\d.]+) MiB", output, re.MULTILINE)
     assert row is not None, output[-3000:]
     assert (row[1], row[2]) == ("8", "48")
     assert float(row[3]) == pytest.approx(float(row[4]), rel=0.001)
-    assert list(tmp_path.glob("quickstart/*/checkpoints/step_00000060/net_g_ema.safetensors"))
+    assert list(tmp_path.glob("quickstart/*/checkpoints/step_00000016/net_g_ema.safetensors"))
 
 
 def test_a_loop_gives_way_to_another_program_and_comes_back() -> None:
