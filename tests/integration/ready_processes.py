@@ -2,8 +2,8 @@
 
 They are forked from one that has loaded it (ready_server.py, one for each process of tests), and are processes in all
 else: signals, ``kill -9``, ranks, workers, memory budgets, exit codes. Started afresh is what is tested of loading
-itself, what others start (torchrun), and some of the runs that fill a budget to its end: small free pieces of memory
-count there, and a fork has others than a process that has just loaded.
+itself, what others start (torchrun), runs beside a neighbour that leaves just too little, and some of those that fill a
+budget to its end: small free pieces of memory count there, and a fork has others than a process that has just loaded.
 """
 
 import json

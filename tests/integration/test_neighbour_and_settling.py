@@ -23,7 +23,7 @@ NAME = "DynamicBatchSizeOptimizer"
 
 def trained(file: Path, options: dict[str, Any]) -> tuple[Records, Records, str]:
     """Run an option file; return its records, its decisions and its log."""
-    done = train(write_options(file, options))
+    done = train(write_options(file, options), afresh=True)  # a neighbour leaves just too little
     assert done.returncode == 0, done.stderr
     run = run_directory(file)
     decisions = [json.loads(line) for line in (run / "decisions.jsonl").read_text().splitlines()]

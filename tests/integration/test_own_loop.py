@@ -29,7 +29,7 @@ BUDGET = "40MiB"
 
 def own_loop(folder: Path, *arguments: str) -> tuple[dict[str, Any], str]:
     result = folder / "result.json"
-    done = script(str(LOOP), *arguments, str(result), cwd=folder, timeout_s=2900)
+    done = script(str(LOOP), *arguments, str(result), cwd=folder, afresh=True, timeout_s=2900)
     assert done.returncode == 0, done.stderr
     return json.loads(result.read_text()), done.stderr + done.stdout
 
