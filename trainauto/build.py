@@ -5,7 +5,7 @@ import logging
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -170,7 +170,7 @@ def _build_model(
         try:
             load_compiler()
             model = _with_ranks(parts, pretrained=pretrained)
-            schedule = parts.task.build_schedule(model)
+            schedule = parts.task.build_schedule(model, parts.sharding)
         except BaseException:
             if tracer is not None:
                 tracer.end()  # nobody wants its answers now
@@ -297,7 +297,7 @@ def _configured_samples(parts: RunParts, start: WarmStart) -> int:
     """Return the samples of a step of the option file, on all ranks."""
     if not parts.task.rates_follow_plans:
         return parts.sharding.total(start.configured_samples)
-    return round(parts.sharding.shares * parts.task.train_set.mean_samples(parts.facts.plan))
+    return round(parts.sharding.equivalent_ranks * parts.task.train_set.mean_samples(parts.facts.plan))
 
 
 def _frequencies(parts: RunParts) -> Frequencies:
@@ -314,7 +314,7 @@ def _frequencies(parts: RunParts) -> Frequencies:
 
 def _epochs(parts: RunParts, directory: RunDirectory) -> Epochs:
     def at_end(epoch: int, progress: Progress) -> None:
-        with parts.task.gathered_weights():
+        with parts.task.gathered_weights() if parts.task.writes_epochs else nullcontext():
             if parts.ranks.is_first:
                 parts.task.at_epoch_end(directory, epoch, progress)
 

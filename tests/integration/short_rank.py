@@ -27,7 +27,7 @@ from trainauto.options.load import load_options  # noqa: E402
 
 MIB = 1024**2
 ROOMY_STEPS = 6
-SHORT = (0.3, 1.1)
+SHORT = (0.2, 0.8)
 """Budgets of the short rank, as shares of the peak of a step."""
 
 

@@ -19,7 +19,7 @@ from trainauto.core.plan import BATCH_SIZE, Axis, Plan
 from trainauto.core.program import program_words
 from trainauto.core.records import Progress
 from trainauto.core.run_events import LengthUnit
-from trainauto.core.sharding import SampleSharding
+from trainauto.core.sharding import SINGLE_PROCESS, SampleSharding
 from trainauto.core.words import counted
 from trainauto.data.batcher import Batcher, DividedEpochs
 from trainauto.engine.training import LastResort
@@ -63,6 +63,7 @@ class FinetuneParts(TaskParts):
 
     validates_every = 0
     validates_end = True
+    writes_epochs = True
 
     def __init__(self, loaded: Loaded, request: PartsRequest) -> None:
         self.loaded = loaded
@@ -114,18 +115,19 @@ class FinetuneParts(TaskParts):
         del pretrained
         options = self.loaded.options
         if parallel is not None and options.distributed.fully_shard:
-            conversations = [one for looked in self._data.looked_through.values() for one in looked.conversations]
-            check_every_pass_uses_all(self.loaded, self.network, [bool(one.images) for one in conversations])
+            sets = {name: looked.conversations for name, looked in self._data.looked_through.items()}
+            has_pictures = {name: [bool(one.images) for one in some] for name, some in sets.items()}
+            check_every_pass_uses_all(self.loaded, self.network, has_pictures)
         model = finetuned_model(self.network, options, precision, parallel)
         model.frozen_from = f"model.name {options.model.name}" if options.lora is not None else ""
         return model
 
-    def build_schedule(self, model: BaseModel) -> RateSchedule:
+    def build_schedule(self, model: BaseModel, sharding: SampleSharding = SINGLE_PROCESS) -> RateSchedule:
         """Return how rates go, in the words of transformers' Trainer."""
         for optimizer in model.optimizers.values():
             RateSchedule.remember_rates(optimizer)
         training = self.loaded.options.training
-        step = step_conversations(training) * self._ranks
+        step = sharding.total(step_conversations(training))
         return schedule_of(training, len(self.train_set), *self.length, step)
 
     def draws(self, sharding: SampleSharding) -> tuple[None, Batcher]:
@@ -228,35 +230,39 @@ def finetuned_model(
     return ConversationModel(network, optimizer, precision, training.learning_rate, forward=forward)
 
 
-def check_every_pass_uses_all(loaded: Loaded, network: nn.Module, has_pictures: Sequence[bool]) -> None:
-    """Refuse weights that passes of some ranks would leave out where all sum their gradients within each of them.
+def check_every_pass_uses_all(loaded: Loaded, network: nn.Module, has_pictures: Mapping[str, Sequence[bool]]) -> None:
+    """Refuse weights that passes of some ranks would leave out where ranks wait for each other within each of them.
 
     Args:
         loaded: the option file.
-        network: has repeated blocks, those of its language model.
-        has_pictures: whether each conversation has some.
+        network: has repeated blocks, those of its language model, and of its vision tower perhaps.
+        has_pictures: whether each conversation of a set has some, by the set's name.
 
     Raises:
         InputError: names such weights.
     """
-    if len(set(has_pictures)) < 2:
-        return
     try:
         blocks = blocks_of(network).modules
     except ActivationCheckpointingError:
         blocks = ()
-    if len({type(block) for block in blocks}) > 1:  # of pictures, too
-        blocks = ()
-    inside = {id(weight) for block in blocks for weight in block.parameters()}
+    are_of_language = len({type(block) for block in blocks}) == 1
+    inside = {id(weight) for block in blocks if are_of_language for weight in block.parameters()}
     trained = ((name, weight) for name, weight in network.named_parameters() if weight.requires_grad)
-    outside = [name for name, weight in trained if id(weight) not in inside]
-    if outside:
+    outside = next((name for name, weight in trained if id(weight) not in inside), "")
+    for name, some in has_pictures.items():
+        # Without gradients no rank waits for another but within blocks.
+        if len(set(some)) < 2 or not outside or (name != "train" and are_of_language):
+            continue
         with locate_errors(loaded, ("distributed", "fully_shard")):
-            without = f"{has_pictures.count(False)} of {counted(len(has_pictures), 'conversation')} have no picture"
-            message = f"{without}: a rank that gets these alone has no gradients for weights such as {outside[0]}"
+            without = some.count(False)
+            message = (
+                f"{without} of {counted(len(some), 'conversation')} of {name} {'has' if without == 1 else 'have'} no "
+                f"picture, and weights outside of the language model's blocks are trained, such as {outside}: a rank "
+                "without pictures may leave some of them out, which others wait for"
+            )
             advice = (
-                "Train adapters of the language model's blocks alone (lora: {target_modules: [q_proj, v_proj]}), give "
-                "each conversation a picture, or write ddp_overlap: true."
+                "Train adapters of the language model's blocks alone (lora: target_modules), give each conversation a "
+                "picture, or write ddp_overlap: true."
             )
             raise InputError(Problem(message, advice=advice))
 

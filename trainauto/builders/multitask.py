@@ -30,7 +30,7 @@ from trainauto.core.files import write_json_atomically
 from trainauto.core.json_text import step_of_line
 from trainauto.core.plan import BATCH_SIZE, TOKENS, Axis, Plan
 from trainauto.core.records import Progress
-from trainauto.core.sharding import SampleSharding
+from trainauto.core.sharding import SINGLE_PROCESS, SampleSharding
 from trainauto.core.words import counted
 from trainauto.data.batcher import Batcher, DividedEpochs
 from trainauto.data.packed_stream import PackedDraws
@@ -141,12 +141,13 @@ class MultitaskParts(TaskParts):
         of_tasks = samples.tasks, samples.present, self._shared
         return build_task_model(self.loaded, self.network, precision, *of_tasks, parallel)
 
-    def build_schedule(self, model: BaseModel) -> RateSchedule:
+    def build_schedule(self, model: BaseModel, sharding: SampleSharding = SINGLE_PROCESS) -> RateSchedule:
         """Return how rates go; their shape begins where the warm-up ends."""
         for optimizer in model.optimizers.values():
             RateSchedule.remember_rates(optimizer)
         train, (total, unit) = self.loaded.options.train, self.length
-        step = self._ranks * self.train_set.mean_samples(self.first_plan()) if unit == "samples" else 1.0
+        of_a_rank = self.train_set.mean_samples(self.first_plan())
+        step = sharding.equivalent_ranks * of_a_rank if unit == "samples" else 1.0
         return RateSchedule(
             build_shape(self.loaded, total),
             total,

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from trainauto.builders.components import build_component, locate_errors
-from trainauto.builders.texts import kept_model
+from trainauto.builders.texts import keeps_tokenizer, kept_model
 from trainauto.core.errors import InputError, Problem
 from trainauto.distributed.communicator import SINGLE_PROCESS, Communicator
 from trainauto.integrations.map_samples import seeded
@@ -22,7 +22,7 @@ from trainauto.tasks.multitask.batches.task_shares import task_shares
 from trainauto.tasks.multitask.model_inputs import TensorsOnly
 from trainauto.tasks.multitask.registry import SAMPLE_SETS
 from trainauto.tasks.multitask.trainer_data import TaskSamples, check_evaluated
-from trainauto.tasks.text.training.tokenizers import holds_tokenizer, load_tokenizer, train_tokenizer
+from trainauto.tasks.text.training.tokenizers import load_tokenizer, train_tokenizer
 
 Loaded = LoadedOptions[MultitaskOptions]
 
@@ -119,7 +119,7 @@ def _check_tasks(loaded: Loaded, table: SampleTable) -> None:
 def _tokenizer(loaded: Loaded, samples: Any, earlier: RunDirectory | None, ranks: Communicator) -> Any:
     """Return the tokenizer of an earlier run, one trained on the texts of the training set, or a loaded one."""
     chosen = loaded.options.tokenizer
-    if earlier is not None and holds_tokenizer(kept_model(earlier)):
+    if earlier is not None and keeps_tokenizer(earlier, ranks):
         return load_tokenizer(kept_model(earlier))
     if chosen.train is None:
         with locate_errors(loaded, ("tokenizer",)):

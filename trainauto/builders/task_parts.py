@@ -76,6 +76,7 @@ class TaskParts(ABC):
         metrics: what each validation set is measured by.
         rate_scaling: how rates follow the samples of a step, see :class:`~trainauto.optim.batch_scaling.BatchScaling`.
         rates_follow_plans: whether what counts is the samples that a plan has on average.
+        writes_epochs: whether :meth:`at_epoch_end` writes weights, for which they are gathered where ranks share them.
         whole_weights: of the finished network, by name, while the first rank is to write them and they are spread over
             the ranks; ``None`` where the network itself has them.
     """
@@ -96,6 +97,7 @@ class TaskParts(ABC):
     metrics: Sequence[str] = ()
     rate_scaling: str = "none"
     rates_follow_plans: bool = False
+    writes_epochs: bool = False
     whole_weights: Mapping[str, Tensor] | None = None
 
     @property
@@ -152,12 +154,17 @@ class TaskParts(ABC):
         del sharding
         return None, FIXED_COUNT
 
-    def build_schedule(self, model: BaseModel) -> RateSchedule:
+    def build_schedule(self, model: BaseModel, sharding: SampleSharding = SINGLE_PROCESS) -> RateSchedule:
         """Return how rates go, from those that the optimizers of the model have now.
+
+        Args:
+            model: what it trains.
+            sharding: how the samples of a step are divided among ranks, where a warm-up counts steps by them.
 
         Raises:
             InputError: there is no such schedule.
         """
+        del sharding
         return build_schedule(self.loaded, model, *self.length)
 
     def automations(self) -> LoadedOptions[Any]:

@@ -87,13 +87,19 @@ def _of_files(
 def _tokenizer(loaded: Loaded, samples: Sequence[TextSample], earlier: RunDirectory | None, ranks: Communicator) -> Any:
     """Return the tokenizer: that of an earlier run, a trained one, or that of a folder or the hub."""
     options = loaded.options
-    if earlier is not None and holds_tokenizer(kept_model(earlier)):
+    if earlier is not None and keeps_tokenizer(earlier, ranks):
         return load_tokenizer(kept_model(earlier))
     if options.tokenizer.train is not None:
         with locate_errors(loaded, ("tokenizer", "train")):
             texts = (text for sample in samples for text in sample.texts)
             return train_tokenizer(texts, options.tokenizer.train.vocab_size, ranks=ranks)
     return pretrained_tokenizer(loaded)
+
+
+def keeps_tokenizer(earlier: RunDirectory, ranks: Communicator) -> bool:
+    """Whether a run has kept its tokenizer: the first rank's word, as file systems do not show all the same at once."""
+    kept: bool = ranks.broadcast_object(lambda: holds_tokenizer(kept_model(earlier)))
+    return kept
 
 
 def pretrained_tokenizer(loaded: Loaded) -> Any:

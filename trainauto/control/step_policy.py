@@ -7,9 +7,10 @@ the expected peak stays at or below target; where nothing admitted is left, the 
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from math import ceil
 
 from trainauto.control.policy_input import PolicyInput
-from trainauto.core.plan import Axis, Plan
+from trainauto.core.plan import BATCH_SIZE, Axis, Plan
 from trainauto.core.units import MIB
 
 SMALLEST_STEP, LARGEST_STEP = 2, 8
@@ -30,6 +31,18 @@ def shrunk_after_oom(plan: Plan, axes: Sequence[Axis]) -> Plan | None:
         values[axis.name] = min(value, axis.clamp(target))
     smaller = plan.changed(**values)
     return None if smaller == plan else smaller
+
+
+def with_smaller_passes(plan: Plan, axes: Sequence[Axis]) -> Plan | None:
+    """Return the plan with forward passes a quarter smaller; ``None`` where they cannot be.
+
+    The samples of a step stay where a plan counts them: they come in more passes. With one sample a pass, its size
+    shrinks.
+    """
+    if BATCH_SIZE in plan and plan.forward_batch_size > 1:
+        samples = int(plan.forward_batch_size * (1 - SHRINK_AFTER_OOM))
+        return plan.with_micro_batches(ceil(plan.batch_size / samples))
+    return shrunk_after_oom(plan, [axis for axis in axes if axis.name != BATCH_SIZE])
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,6 @@
 """How the samples of a step are divided among the ranks of a run: a pure function, the same on every rank."""
 
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -47,8 +48,8 @@ class SampleSharding:
         return len(set(self.weights)) == 1
 
     @property
-    def shares(self) -> float:
-        """How many times what the rank with most of a step has all of them have together."""
+    def equivalent_ranks(self) -> float:
+        """How many ranks like the one with most of a step would have as much as all of them have together."""
         return fsum(self.weights)
 
     @property
@@ -66,7 +67,10 @@ class SampleSharding:
 
     def most_of(self, samples: int) -> int:
         """Return the least ``batch_size`` under which the ranks together hold so many samples."""
-        return int(self.most_of_each(np.asarray(samples)))
+        if self.is_equal:
+            return max(1, ceil(samples / self.world_size))
+        # The largest weight is 1, so that no more than so many are needed.
+        return bisect_left(range(1, samples + 1), samples, key=self._total) + 1
 
     def most_of_each(self, samples: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return :meth:`most_of` for each of several numbers."""
@@ -79,7 +83,10 @@ class SampleSharding:
         """Return the largest ``batch_size`` whose samples on all ranks are no more than so many; 1 at least."""
         if self.is_equal:
             return max(1, samples // self.world_size)
-        return max(1, int(np.searchsorted(_totals(self.weights, 1 << samples.bit_length()), samples, "right")))
+        return max(1, bisect_right(range(1, samples + 1), samples, key=self._total))
+
+    def _total(self, batch_size: int) -> int:
+        return sum(max(1, int(batch_size * weight)) for weight in self.weights)
 
     def rank_of_sample(self, batch_size: int) -> tuple[int, ...]:
         """Return the rank of each sample of a draw, in the order of the stream."""
@@ -133,8 +140,8 @@ def _totals(weights: tuple[float, ...], most: int) -> NDArray[np.int64]:
     """Return what all ranks hold together for each ``batch_size`` from 1 to ``most``."""
     batches = np.arange(1, most + 1)
     totals: NDArray[np.int64] = np.zeros(most, np.int64)
-    for weight in weights:
-        totals += np.maximum(1, (batches * weight).astype(np.int64))
+    for weight, ranks in Counter(weights).items():
+        totals += ranks * np.maximum(1, (batches * weight).astype(np.int64))
     return totals
 
 

@@ -255,12 +255,15 @@ def init_distributed(launcher: str) -> Iterator[Communicator]:
     importlib.import_module("torch._dynamo")
     dist.init_process_group(backend, timeout=timeout, store=store, rank=rank, world_size=world_size)
     try:
-        yield (ranks := TorchCommunicator())
+        ranks = TorchCommunicator()
+        try:
+            yield ranks
+        finally:
+            if ranks.reduces_in_backward:
+                # A wrapped network holds the group. Were it let go of with the interpreter, threads of the group would
+                # end the process (SIGABRT after a run that had completed, once in six).
+                gc.collect()
     finally:
-        if ranks.reduces_in_backward:
-            # A wrapped network holds the group. Were it let go of with the interpreter, threads of the group would end
-            # the process (SIGABRT after a run that had completed, once in six).
-            gc.collect()
         dist.destroy_process_group()
 
 

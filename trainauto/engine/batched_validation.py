@@ -98,6 +98,7 @@ class BatchedValidation(ABC):
         sample: what a person calls a sample.
         unit: of sizes, where batches go by them; empty where batches count samples.
         smaller: what makes a sample smaller, in words.
+        most_option: option that says how large batches are; empty where none does.
         better_is_higher: for each metric, whether a higher value is better.
         baseline: each metric of what costs nothing; empty where nothing is compared.
         baseline_name: what that is.
@@ -108,6 +109,7 @@ class BatchedValidation(ABC):
     sample = "sample"
     unit = ""
     smaller = "smaller samples"
+    most_option = ""
     better_is_higher: Mapping[str, bool]
     baseline: Mapping[str, float] = {}
     baseline_name = ""
@@ -206,7 +208,8 @@ class BatchedValidation(ABC):
     def if_too_large(self, error: BaseException, *, is_sharded: bool) -> tuple[str, str]:
         """Return how far it was tried when validation ran out of memory, and what to do."""
         if is_sharded:
-            return f"and with fully_shard batches do not shrink ({allocator_message(error)})", f"Take {self.smaller}"
+            tried = f"and with fully_shard batches do not shrink ({allocator_message(error)})"
+            return tried, f"Write a smaller {self.most_option}" if self.most_option else f"Take {self.smaller}"
         return f"not even one {self.sample} at a time", f"Take {self.smaller}"
 
     def warm_up(self) -> None:  # noqa: B027

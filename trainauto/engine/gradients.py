@@ -90,9 +90,11 @@ def gradients_without_samples(
 
 
 def passes_of_all(batch: Batch, ranks: Communicator) -> int:
-    """Return the forward passes of the rank that has most samples of a step that is shared equally."""
-    most = math.ceil(batch.step_samples / ranks.world_size)
-    return planned_split(batch.plan, most, batch.shape.extent).micro_batches
+    """Return the most forward passes that any rank has in a step that is shared equally: to one sample."""
+    fewest, rest = divmod(batch.step_samples, ranks.world_size)
+    counts = {fewest, fewest + bool(rest)} - {0}
+    # More samples may be fewer passes: 4 in passes of 2 are 2, and 3 in passes of 1 are 3, where a plan says 3 passes.
+    return max(planned_split(batch.plan, count, batch.shape.extent).micro_batches for count in counts)
 
 
 def divided(

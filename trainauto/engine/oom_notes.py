@@ -32,9 +32,13 @@ def write_oom_note(folder: Path, rank: int, step: int, batch: Batch, failure: Do
 
 
 def _failed_plans(file: Path) -> list[dict[str, int]]:
-    """Return the plans under which this rank had failed so before; none where that cannot be read."""
+    """Return the plans under which this rank had failed so before; none where that cannot be read.
+
+    Notes of earlier versions know the last one.
+    """
     with suppress(OSError, ValueError, KeyError, TypeError):
-        return list(json.loads(file.read_text(encoding="utf-8"))["failed_plans"])
+        note = json.loads(file.read_text(encoding="utf-8"))
+        return list(note.get("failed_plans", [note["plan"]]))
     return []
 
 

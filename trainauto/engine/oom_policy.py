@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import astuple, replace
 from typing import Any
 
-from trainauto.control.step_policy import shrunk_after_oom
+from trainauto.control.step_policy import shrunk_after_oom, with_smaller_passes
 from trainauto.core.batch import Batch
 from trainauto.core.decisions import Decision, KeepPlan, PlanChange
 from trainauto.core.plan import BATCH_SIZE, Axis, BatchShape, Plan, size_axis
@@ -22,7 +22,7 @@ from trainauto.memory.monitor.oom import in_words
 logger = logging.getLogger(__name__)
 
 MOST_DOUBLINGS = 6
-"""Of the times a plan shrinks after a start that failed: 64 times leave a hundred-millionth of it."""
+"""Of the times that passes shrink after a start that failed: 64 times leave a hundred-millionth of them."""
 
 
 def on_recovered(run: Training, batch: Batch, failures: tuple[Failure, ...]) -> list[Decision]:
@@ -122,7 +122,7 @@ def on_group_oom(run: Run) -> None:
 
 
 def _shrink_further(run: Run, event: OutOfMemory, failures: int) -> None:
-    """Shrink the plan twice as often after each start that has failed: a launcher starts ranks again a few times only.
+    """Have forward passes take less, twice as often after each start that has failed: launchers do not start for ever.
 
     Args:
         run: under the plan that follows the failed one.
@@ -130,10 +130,10 @@ def _shrink_further(run: Run, event: OutOfMemory, failures: int) -> None:
         failures: starts that have failed since the last checkpoint, this one among them.
     """
     plan = run.loader.plan
-    for _ in range(2 ** min(failures - 1, MOST_DOUBLINGS) - 1):
-        plan = shrunk_after_oom(plan, run.axes) or plan
+    for _ in range(2 ** min(max(failures - 1, 0), MOST_DOUBLINGS) - 1):
+        plan = with_smaller_passes(plan, run.axes) or plan
     if plan != run.loader.plan:
-        change = PlanChange(plan, f"{failures} starts in a row ran out of memory: it shrinks further")
+        change = PlanChange(plan, f"{failures} starts in a row ran out of memory: passes shrink further")
         run.journal.decide([change], event.plan, early=True)
 
 

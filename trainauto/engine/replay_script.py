@@ -41,8 +41,8 @@ class FreeScript:
         """Say whether this step is to leave the weights alone where its gradients are no finite numbers."""
         return False
 
-    def shares_before(self) -> float:
-        """Return how many times what its largest rank had a step had when it was logged, for a replay; here 1."""
+    def ranks_before(self) -> float:
+        """Return how many ranks like its largest would have had this step when it was logged, for a replay; here 1."""
         return 1.0
 
     def refuse(self, failure: DoesNotFit) -> None:
@@ -128,9 +128,9 @@ class LoggedScript(FreeScript):
         """Say whether it left them alone when it was logged."""
         return bool(self._now.non_finite)
 
-    def shares_before(self) -> float:
-        """Return how many times what its largest rank had this step had when it was logged."""
-        return self._ranks.get(self._now.step, SINGLE_PROCESS).shares
+    def ranks_before(self) -> float:
+        """Return how many ranks like its largest would have had this step when it was logged."""
+        return self._ranks.get(self._now.step, SINGLE_PROCESS).equivalent_ranks
 
     def refuse(self, failure: DoesNotFit) -> None:
         """Raise: a step of the log that does not fit in any way cannot be repeated.

@@ -72,8 +72,8 @@ def step_samples(run: Training, batch: Batch) -> int:
     """Return the samples of a step that rates follow: those it has, or those that its plan has on average."""
     if not run.batch_scaling.by_plan:
         return batch.step_samples
-    shares = run.loader.sharding.shares * run.script.shares_before()
-    return round(shares * run.loader.dataset.mean_samples(batch.plan))
+    ranks = run.loader.sharding.equivalent_ranks * run.script.ranks_before()
+    return round(ranks * run.loader.dataset.mean_samples(batch.plan))
 
 
 def _measures_noise(run: Training) -> bool:

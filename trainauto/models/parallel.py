@@ -135,10 +135,9 @@ def sharded(network: nn.Module, averages: Sequence[nn.Module], leaves_weights_ou
     too: no backward pass follows its forward pass, and its next update finds shards only.
     """
     from torch.distributed.device_mesh import init_device_mesh
-
-    del leaves_weights_out  # those have no gradient then, on any rank
     from torch.distributed.fsdp import fully_shard
 
+    del leaves_weights_out  # those have no gradient then, on any rank
     device = next(network.parameters()).device
     mesh = init_device_mesh(device.type, (dist.get_world_size(),))
     for module in (network, *averages):

@@ -199,7 +199,9 @@ class FileOptions(Section):
 
     def of_sums(self, world_size: int) -> dict[str, Any]:
         """Return how gradients are summed: one rank holds no room for it, two hold as much as any other number."""
-        return {"sums": self.distributed.model_dump(mode="json", exclude={"batches"})} if world_size > 1 else {}
+        chosen = self.distributed
+        meeting = [name for name in ("ddp_overlap", "fully_shard") if getattr(chosen, name)]
+        return {"sums": meeting or True} if world_size > 1 else {}
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,7 @@ from trainauto.builders.task_parts import PartsRequest
 from trainauto.core.decisions import RunFacts
 from trainauto.core.errors import InputError, Problem
 from trainauto.distributed.communicator import SINGLE_PROCESS
+from trainauto.models.parallel import Parallel
 from trainauto.optim.precision import Precision
 from trainauto.options.finetune_options import FinetuneOptions, FinetuneTraining
 from trainauto.options.load import LoadedOptions, load_options
@@ -151,6 +152,27 @@ def test_weights_in_4_bits_need_a_package(file: Path, monkeypatch: pytest.Monkey
     assert "trainauto[quantization]" in problem.advice
     assert problem.place is not None
     assert "load_in_4bit: true" in problem.place.text
+
+
+def as_one_of_several(parts: FinetuneParts) -> None:
+    parts.build_model(parts._precision, pretrained=True, parallel=Parallel(lambda network, _averages, _leaves: network))
+
+
+@changed(distributed={"fully_shard": True})
+def test_sharded_weights_that_a_rank_would_leave_out_are_refused(file: Path) -> None:
+    """Conversations with pictures and without beside a vision tower that is trained; adapters of blocks are fine."""
+    parts = built(file)
+    with pytest.raises(InputError) as caught:
+        as_one_of_several(parts)
+    (problem,) = caught.value.problems
+    assert "of train have no picture" in problem.message
+    assert problem.place is not None
+    assert "fully_shard" in problem.place.text
+
+
+@changed(distributed={"fully_shard": True}, lora={"r": 4, "target_modules": ["q_proj", "v_proj"]})
+def test_adapters_of_the_language_model_may_be_sharded(file: Path) -> None:
+    as_one_of_several(built(file))
 
 
 @changed(model={"load_in_4bit": True})

@@ -3,8 +3,15 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainauto.control.step_policy import Measured, PolicyDecision, StepInput, decide, shrunk_after_oom
-from trainauto.core.plan import Axis, Plan, work
+from trainauto.control.step_policy import (
+    Measured,
+    PolicyDecision,
+    StepInput,
+    decide,
+    shrunk_after_oom,
+    with_smaller_passes,
+)
+from trainauto.core.plan import BATCH_SIZE, TOKENS, Axis, Plan, work
 
 AXES = (Axis("lq_size", "px", 16, 128, 4, power=2), Axis("batch_size", "samples", 2, 32))
 LIMIT = 1000 * 2**20
@@ -121,3 +128,25 @@ def test_expectation_follows_an_affine_memory(known: list[Plan], asked: Plan) ->
         assert abs(expected - peak_of(asked)) <= 0.01 * peak_of(asked) + 4096
     elif work(asked, AXES) > work(known[0], AXES):
         assert expected >= peak_of(asked) - 4096  # proportional is the cautious guess upwards
+
+
+def test_smaller_passes_leave_a_step_its_samples() -> None:
+    """To one sample a pass, then samples shrink; tokens shrink from the beginning."""
+    axes, plan, forwards = (Axis("lq_size", "px", 8, 64, 8), Axis(BATCH_SIZE, "samples", 1, 16)), PLAN_OF_16, []
+    while plan.forward_batch_size > 1:
+        smaller = with_smaller_passes(plan, axes)
+        assert smaller is not None
+        assert (smaller.batch_size, smaller["lq_size"]) == (16, 32)
+        assert smaller.forward_batch_size < plan.forward_batch_size
+        plan = smaller
+        forwards.append(plan.forward_batch_size)
+    assert len(forwards) < 8
+    smaller = with_smaller_passes(plan, axes)
+    assert smaller is not None
+    assert (smaller.batch_size, smaller["lq_size"]) == (16, 24)
+    assert with_smaller_passes(Plan.of(batch_size=4, micro_batches=4), axes[1:]) is None
+    tokens = with_smaller_passes(Plan.of(tokens=640), (Axis(TOKENS, "tokens", 64, 1280, 64),))
+    assert tokens == Plan.of(tokens=448)
+
+
+PLAN_OF_16 = Plan.of(batch_size=16, lq_size=32)

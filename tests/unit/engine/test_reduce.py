@@ -1,5 +1,6 @@
 """What several ranks saw becomes one record: figures of unequal ranks, failures, what a lost group left behind."""
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -15,7 +16,7 @@ from trainauto.core.plan import BATCH_SIZE, Axis, BatchShape, Plan
 from trainauto.core.records import MicrobatchSplit, PeakReading, StepRecord
 from trainauto.core.sharding import SampleSharding
 from trainauto.distributed.communicator import TorchCommunicator
-from trainauto.engine.oom_notes import clear_oom_note, read_oom_note, write_oom_note
+from trainauto.engine.oom_notes import clear_oom_note, failed_starts, read_oom_note, write_oom_note
 from trainauto.engine.reduce import reduce_step
 from trainauto.engine.snapshot import StepSnapshot
 from trainauto.engine.step_outcome import DoesNotFit, Failure
@@ -121,6 +122,20 @@ def test_of_several_notes_that_of_the_smallest_plan_holds(tmp_path: Path) -> Non
     assert (found.plan["lq_size"], found.step, found.pieces, found.limit) == (48, 7, 0, 1000)
     clear_oom_note(tmp_path)
     assert read_oom_note(tmp_path, axes) is None
+
+
+def test_starts_that_failed_are_counted_on_all_ranks_by_their_plans(tmp_path: Path) -> None:
+    """Each start has another plan, on whichever rank it fails; a note of an earlier version knows its own."""
+    assert failed_starts(tmp_path) == 0
+    for rank, side in ((0, 64), (1, 64), (1, 48), (0, 32)):
+        batch = replace(batch_of(4), plan=Plan.of(batch_size=4, lq_size=side))
+        write_oom_note(tmp_path, rank, 7, batch, DoesNotFit("g", 4, "no room"), 1000)
+    assert failed_starts(tmp_path) == 3
+    for file in tmp_path.glob("*.json"):
+        note = json.loads(file.read_text())
+        del note["failed_plans"]
+        file.write_text(json.dumps(note))
+    assert failed_starts(tmp_path) == 2
 
 
 @pytest.mark.parametrize("first_fails", [False, True])

@@ -61,6 +61,7 @@ class ConversationValidation(BatchedValidation):
 
     dataset: ConversationSet
     sample, smaller = "conversation", "shorter conversations (max_length), or fewer max_pixels"
+    most_option = "per_device_train_batch_size, with more gradient_accumulation_steps"
     better_is_higher = MappingProxyType({LOSS: False})
 
     def __init__(self, dataset: ConversationSet, most: int, lengths: NDArray[np.int64]) -> None:

@@ -193,8 +193,27 @@ class PackedRowDraws:
 
     def part_size(self, first_sample: int, samples: int, plan: Plan) -> int:
         """Return how many of the next samples fit the plan together; one is taken to."""
+        sharding = self.stream.sharding
         # Of what is drawn already no rank lacks a text, so that all of them are as many as fit on each.
-        return min(samples, self.stream.sharding.held_by(self._together(first_sample, plan)))
+        most = min(samples, sharding.held_by(self._together(first_sample, plan)))
+        if sharding.is_equal:
+            return most
+        # Who has which of them follows from the whole draw: fewer are taken, which fit whoever has which.
+        epoch, place = divmod(first_sample, len(self.lengths))
+        lengths = self.lengths[self.stream.order(epoch)[place:]]
+        return next((batch for batch in range(most, 1, -1) if self._fits_any_way(lengths, batch, plan)), 1)
+
+    def _fits_any_way(self, lengths: IntArray, batch_size: int, plan: Plan) -> bool:
+        """Say whether each rank has room for its number of the next texts, whichever these are, in any order.
+
+        A row that has no room for a text is filled but for less than that: rows of ``length`` hold texts of
+        ``rows * (length - longest + 1)`` tokens for sure.
+        """
+        sharding, row = self.stream.sharding, self.layout.row_length
+        sorted_down = np.sort(lengths[: sharding.total(batch_size)])[::-1]
+        room = row - int(sorted_down.max(initial=0)) + 1
+        of_ranks = zip(sharding.samples(batch_size), sharding.samples(max(1, plan.size // row)), strict=True)
+        return all(count <= rows or int(sorted_down[:count].sum()) <= rows * room for count, rows in of_ranks)
 
 
 def draws_of(

@@ -61,6 +61,7 @@ class TextValidation(BatchedValidation):
 
     dataset: TextDataset
     sample, unit, smaller = "text", "token", "shorter validation texts (max_length)"
+    most_option = "tokens_per_batch under val"
     better_is_higher = BETTER_IS_HIGHER
     baseline_name = "unigram"
 

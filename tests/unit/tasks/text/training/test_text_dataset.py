@@ -92,6 +92,24 @@ def test_ranks_draw_every_text_once_within_their_shares(kind: str, shares: tuple
 
 
 @pytest.mark.parametrize("kind", ["padded", "packed"])
+@pytest.mark.parametrize("shares", [(1.0, 1.0), (1.0, 0.5), (0.3, 1.0, 0.7)])
+def test_what_is_left_of_a_draw_fits_each_rank_under_smaller_plans(kind: str, shares: tuple[float, ...]) -> None:
+    """Draws of many texts are cut in their middle, again and again, as after running out of memory."""
+    dataset, sharding = dataset_of(kind), SampleSharding(shares)
+    for seed in range(12):
+        loaders = [loader_of(dataset, 9, sharding=sharding, rank=rank) for rank in range(len(shares))]
+        for loader in loaders:
+            loader._stream.seed = seed  # another order of the texts
+        for number, step in enumerate(zip(*loaders, strict=True)):
+            for batch in step:
+                assert batch.shape.tokens <= max(dataset.row_tokens, batch.plan.size), (seed, number)
+            for loader in loaders:
+                loader.update_plan(Plan.of(tokens=(5, 2, 7, 1, 3)[number % 5] * dataset.row_tokens))
+            if number == 14:
+                break
+
+
+@pytest.mark.parametrize("kind", ["padded", "packed"])
 @pytest.mark.parametrize("stop", [1, 4, 7, 11])
 def test_a_resume_in_mid_epoch_gives_the_rest(kind: str, stop: int) -> None:
     dataset, changes = dataset_of(kind), {2: 7, 6: 3}
