@@ -19,7 +19,6 @@ from trainauto.integrations.map_samples import MapSamples, seeded
 from trainauto.integrations.plain_leaves import leaves_from_plain, plain_leaves
 from trainauto.integrations.samples import NestedSamples, Template
 from trainauto.integrations.structure import Structure
-from trainauto.memory.tracing.trace import TraceError
 from trainauto.models.base_model import BaseModel
 from trainauto.models.parallel import Parallel
 from trainauto.optim.adamw import trainer_adamw
@@ -158,10 +157,8 @@ def draws_of(loaded: Loaded, data: TaskData, network: nn.Module, ranks: int = 1)
 def _cost(data: TaskData, network: nn.Module) -> BatchCost | None:
     """Return what batches take by the traced model; ``None`` where it cannot be traced."""
     device = next(network.parameters()).device
-    try:
-        return predictor_for(network, data.sets[TRAIN], data.collate.collate, device).as_cost()
-    except TraceError:
-        return None
+    predictor = predictor_for(network, data.sets[TRAIN], data.collate.collate, device)
+    return predictor.as_cost() if predictor.follows_model else None
 
 
 def facts_of(data: TaskData, shared: Sequence[str], drawn: OwnStream | None) -> dict[str, Any]:

@@ -17,7 +17,6 @@ from trainauto.integrations.huggingface.loss import Weighing
 from trainauto.integrations.huggingface.own_stream import OwnStream
 from trainauto.integrations.huggingface.step_rates import RateOfStep
 from trainauto.integrations.huggingface.trainer import MemoryAwareTrainer
-from trainauto.memory.tracing.trace import TraceError
 from trainauto.tasks.multitask.batches.task_stream import TaskMixing, own_stream
 from trainauto.tasks.multitask.losses.balancing import TaskBalancer
 from trainauto.tasks.multitask.losses.normalizer import EffectiveBatchSizeNormalizer
@@ -219,13 +218,8 @@ class DynamicBatchingTrainer(MemoryAwareTrainer):
 
     def _cost(self) -> BatchCost | None:
         """Return what batches take by the traced model; ``None`` where it cannot be traced."""
-        if self.memory_predictor is None:
-            return None
-        try:
-            return self.memory_predictor.as_cost()
-        except TraceError as error:
-            self._without_predictor(error)
-            return None
+        predictor = self.memory_predictor
+        return predictor.as_cost() if predictor is not None and predictor.follows_model else None
 
     def prepare_loss(self) -> None:
         """Begin with the weights that were given, find where gradients are compared, and have memory predicted."""
@@ -260,11 +254,7 @@ class DynamicBatchingTrainer(MemoryAwareTrainer):
         """
         samples, tasks = self.args.per_device_train_batch_size, self._samples.present
         counts = dict.fromkeys(tasks, max(1, samples // len(tasks)))
-        try:
-            predicted_gib = predictor.predict_batch_memory(counts)
-        except TraceError as error:
-            self._without_predictor(error)
-            return
+        predicted_gib = predictor.predict_batch_memory(counts)
         if self.oom_guardian is not None and not self.oom_guardian.preflight_check(predicted_gib):
             logger.warning(
                 "a batch of %d samples is predicted to take %s, more than is free: it will run in parts",
@@ -337,15 +327,7 @@ class DynamicBatchingTrainer(MemoryAwareTrainer):
                 self.memory_predictor.size_of(task)
 
     def _tell(self, predictor: MemoryPredictor, largest: LargestPart, record: StepRecord) -> None:
-        if record.peak is None:
-            return
-        try:
+        if record.peak is not None:
             predictor.record_batch(
                 largest.counts(self.tasks), record.peak.allocated, tokens=largest.tokens, images=largest.images
             )
-        except TraceError as error:
-            self._without_predictor(error)
-
-    def _without_predictor(self, error: TraceError) -> None:
-        logger.warning("the memory predictor cannot follow the model (%s): it learns nothing", error)
-        self.memory_predictor = None

@@ -142,36 +142,10 @@ def predictor_for(model: nn.Module, dataset: Any, collate: Any, device: torch.de
         device: of the training.
     """
     with seeded(0):  # samples may draw; the run's generators are as before
-        table = read_samples(dataset, getattr(collate, "count_tokens", None))
-        samples = DescribedSamples(dataset, table)
-        return MemoryPredictor(str(device), model=model, samples=samples, collator=collate, loss=_mean_loss)
+        return MemoryPredictor(str(device), model=model, samples=dataset, collator=collate, loss=_mean_loss)
 
 
 def _mean_loss(model: nn.Module, batch: Mapping[str, Any]) -> Tensor:
     """Return the mean loss of a batch's samples: what its step takes does not depend on their weights."""
     count = next(len(leaf) for leaf in batch.values() if isinstance(leaf, Tensor))
     return losses_of_samples(model(**taken_by(model, batch)), batch.get("labels"), count).mean()
-
-
-class DescribedSamples:
-    """A dataset that says what its samples are, also where it was found out by loading them.
-
-    Args:
-        dataset: gives the samples.
-        table: what is known of them.
-    """
-
-    def __init__(self, dataset: Any, table: SampleTable) -> None:
-        self._dataset, self._table = dataset, table
-
-    def __len__(self) -> int:
-        return len(self._dataset)
-
-    def __getitem__(self, index: int) -> Any:
-        return self._dataset[index]
-
-    def get_sample_metadata(self, idx: int) -> dict[str, Any]:
-        """Return ``task_type`` and ``num_images`` of a sample, and ``num_tokens`` where that is known."""
-        table = self._table
-        said = {"task_type": table.tasks[table.task_ids[idx]], "num_images": int(table.images[idx])}
-        return {**said, "num_tokens": int(table.sizes.tokens[idx])} if table.knows_tokens else said

@@ -1,42 +1,13 @@
 """What a batch of samples of several kinds takes, padded to its longest text and its most images."""
 
-import logging
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from trainauto.core.errors import InputError, Problem
-from trainauto.core.units import GIB
 from trainauto.data.packing import BatchCost, IntArray
-from trainauto.tasks.multitask.prediction.published_constants import published_gib
-
-logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class PublishedCost:
-    """Bytes by the published constants: for want of a model, and as rough as that.
-
-    The collator pads images, so that each sample costs what one with the most images of its batch does.
-
-    Attributes:
-        is_training: whether activations are kept for a backward pass.
-    """
-
-    is_training: bool = True
-
-    @property
-    def unit(self) -> str:
-        """Bytes."""
-        return "bytes"
-
-    def cost(self, samples: IntArray, longest: IntArray, images: IntArray) -> IntArray:
-        """Return the bytes of batches; the constants say nothing of texts."""
-        del longest
-        alone = published_gib(0, is_training=self.is_training)
-        each = published_gib(1, is_training=self.is_training) - alone
-        return np.asarray(samples * round(alone * GIB) + images * round(each * GIB))
+from trainauto.tasks.multitask.prediction.memory_predictor import MemoryPredictor
 
 
 @dataclass(frozen=True)
@@ -97,8 +68,7 @@ def cost_in_bytes(predictor: Any) -> BatchCost:
         InputError: it does not price batches in bytes.
     """
     if predictor is None:
-        logger.info("batches are priced by published constants, not by a model: give a predictor for your own")
-        return PublishedCost()
+        return MemoryPredictor("cpu").as_cost()
     if isinstance(predictor, type) or not callable(getattr(predictor, "cost", None)):
         shown = f"the class {predictor.__name__}" if isinstance(predictor, type) else type(predictor).__name__
         advice = "Give a MemoryPredictor(device, model=...), or an object with cost(samples, longest, images)."

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from trainauto.core.errors import InputError, Problem, nearest
 from trainauto.core.hashing import splitmix64
+from trainauto.core.quotas import quotas
 from trainauto.core.shuffling import shuffled_order
 from trainauto.data.packing import IntArray
 from trainauto.tasks.multitask.batches.samples import SampleTable
@@ -85,12 +86,3 @@ def drawn_by_shares(task_ids: IntArray, shares: FloatArray, seed: int, epoch: in
             shuffled = shuffled_order(len(members), splitmix64(seed ^ splitmix64(task + 1)), epoch)
             drawn += [np.tile(members, rounds), members[shuffled[:more]]]
     return np.sort(np.concatenate(drawn))
-
-
-def quotas(shares: FloatArray, total: int) -> IntArray:
-    """Return whole numbers in proportion to shares, with a sum of ``total``: the largest remainders round up."""
-    exact = shares * total
-    counts = np.floor(exact).astype(np.int64)
-    up = np.argsort(counts - exact, kind="stable")[: total - int(counts.sum())]
-    counts[up] += 1
-    return counts

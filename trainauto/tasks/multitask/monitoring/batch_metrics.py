@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from trainauto.core.errors import InputError, Problem, nearest
+from trainauto.core.quotas import apportioned
 
 _NOT_FINITE = ("NaN", "Infinity", "-Infinity")
 """How lines of JSON hold what JSON has no number for."""
@@ -172,22 +173,6 @@ class EpochMetrics:
 _OPTIONAL = tuple(
     each.name for each in fields(BatchMetrics) if each.default is None and each.name != "per_task_samples"
 )
-
-
-def apportioned(total: int, weights: Mapping[str, float]) -> dict[str, int]:
-    """Share ``total`` things out as ``weights`` say, whole ones: the largest remainders get those that are left.
-
-    Nothing is shared out where there is no weight at all.
-    """
-    weight = sum(weights.values())
-    if weight <= 0:
-        return {}
-    exact = {name: total * share / weight for name, share in weights.items()}
-    shares = {name: int(share) for name, share in exact.items()}
-    by_remainder = sorted(exact, key=lambda name: exact[name] - shares[name], reverse=True)
-    for name in by_remainder[: total - sum(shares.values())]:
-        shares[name] += 1
-    return shares
 
 
 def _known(cls: type, line: Mapping[str, Any]) -> dict[str, Any]:

@@ -4,12 +4,13 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 
 from trainauto.core.decisions import Decision, Rollback
+from trainauto.core.quotas import apportioned
 from trainauto.core.records import Progress, StepRecord
 from trainauto.core.run_events import RunEnd, RunSummary
 from trainauto.core.units import MIB
 from trainauto.reporting.sinks import Sink
 from trainauto.reporting.tensorboard import TensorBoard
-from trainauto.tasks.multitask.monitoring.batch_metrics import BatchMetrics, apportioned
+from trainauto.tasks.multitask.monitoring.batch_metrics import BatchMetrics
 from trainauto.tasks.multitask.monitoring.monitor import DynamicBatchingMonitor
 
 

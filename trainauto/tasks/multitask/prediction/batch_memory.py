@@ -7,19 +7,17 @@ step takes what its highest phase does. Beyond the largest points the outermost 
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import pairwise, product
 from math import hypot, log1p
 from typing import NamedTuple
 
 import numpy as np
+from numpy.polynomial.polynomial import polyval3d
 from numpy.typing import ArrayLike, NDArray
 
 from trainauto.memory.cost.ratio_prior import UPPER, RatioPrior, student4
 
 Floats = NDArray[np.float64]
-
-FAR = 64
-"""How many times the largest traced number of samples pieces are kept for, see :func:`pieces_of`."""
 
 
 class PaddedShape(NamedTuple):
@@ -67,6 +65,7 @@ class BatchMemory:
         belief: what is thought of real bytes over these.
         counts_held: the belief is one of all bytes, what is held among them (CUDA); else of a step's alone.
         residual: how far pieces lie above the traces, at most, as a share.
+        task_doubt: scale of what tasks differ by beyond their sizes; they are the same model's.
     """
 
     pieces: Floats
@@ -75,6 +74,7 @@ class BatchMemory:
     belief: RatioPrior
     counts_held: bool = False
     residual: float = 0.0
+    task_doubt: float = 0.01
 
     def live_bytes(self, samples: ArrayLike, tokens: ArrayLike, images: ArrayLike) -> Floats:
         """Return what tensors take at most at one time; never less where a batch grows.
@@ -89,12 +89,7 @@ class BatchMemory:
             np.maximum(float(low), np.asarray(x, np.float64))
             for low, x in zip(self.least, (tokens, images), strict=True)
         )
-        highest = np.ones(np.broadcast_shapes(n.shape, length.shape, m.shape))
-        for (alone, alone_by_token), (each, each_by_token) in self.pieces.tolist():
-            constant = alone[0] + alone[1] * m + length * (alone_by_token[0] + alone_by_token[1] * m)
-            slope = each[0] + each[1] * m + length * (each_by_token[0] + each_by_token[1] * m)
-            np.maximum(highest, constant + n * slope, out=highest)
-        return highest
+        return np.maximum(1.0, _highest(self.pieces, n, length, m))
 
     def typical_bytes(self, samples: ArrayLike, tokens: ArrayLike, images: ArrayLike) -> Floats:
         """Return what is measured as a step's peak in half of all cases, beside what is held."""
@@ -120,42 +115,24 @@ def interpolated(grid: Grid, phases: Mapping[PaddedShape, Mapping[str, float]]) 
         phases: for each of its points, the peak bytes of every phase beside what is held.
     """
     names = sorted({name for peaks in phases.values() for name in peaks})
-    tables = [_table(grid, {shape: peaks.get(name, 0.0) for shape, peaks in phases.items()}) for name in names]
-    pieces = pieces_of(grid, tables)
-    residual = 0.0
-    for shape in grid.shapes():
-        peak = max(phases[shape].values())
-        residual = max(residual, float(_highest(pieces, *shape)) / max(1.0, peak) - 1)
-    return pieces, residual
+    found = []
+    for name in names:
+        table = _table(grid, {shape: peaks.get(name, 0.0) for shape, peaks in phases.items()})
+        for (n, by_n), (s, by_s), (m, by_m) in product(*map(_cells, (grid.samples, grid.tokens, grid.images))):
+            found.append(np.einsum("ai,bj,ck,ijk->abc", by_n, by_s, by_m, table[np.ix_(n, s, m)]))
+    pieces = np.unique(np.round(np.stack(found), 4), axis=0)
+    peaks = np.array([max(phases[shape].values()) for shape in grid.shapes()])
+    highest = _highest(pieces, *np.array(grid.shapes(), np.float64).T)
+    return pieces, max(0.0, float((highest / np.maximum(1.0, peaks)).max()) - 1)
 
 
 def _table(grid: Grid, peaks: Mapping[PaddedShape, float]) -> Floats:
     """Return peaks over the grid, none of which falls where a batch grows."""
-    table = np.array([[[peaks[PaddedShape(n, s, m)] for m in grid.images] for s in grid.tokens] for n in grid.samples])
+    shape = len(grid.samples), len(grid.tokens), len(grid.images)
+    table = np.array([peaks[point] for point in grid.shapes()]).reshape(shape)
     for axis in range(3):
         table = np.maximum.accumulate(table, axis=axis)
     return table
-
-
-def pieces_of(grid: Grid, tables: list[Floats]) -> Floats:
-    """Return the cells of tables as polynomials, without those that are the highest nowhere.
-
-    Args:
-        grid: of the tables.
-        tables: one a phase, shape (samples, tokens, images).
-    """
-    found = []
-    for table in tables:
-        for n, by_n in _cells(grid.samples):
-            for s, by_s in _cells(grid.tokens):
-                for m, by_m in _cells(grid.images):
-                    cell = table[np.ix_(n, s, m)]
-                    found.append(np.einsum("ai,bj,ck,ijk->abc", by_n, by_s, by_m, cell))
-    pieces = np.unique(np.round(np.stack(found), 4), axis=0)
-    places = np.meshgrid(*(_looked_at(knots) for knots in (grid.samples, grid.tokens, grid.images)), indexing="ij")
-    values = np.stack([_highest(piece[None], *places) for piece in pieces])
-    needed: Floats = pieces[np.unique(values.argmax(axis=0))]
-    return needed
 
 
 def _cells(knots: tuple[int, ...]) -> list[tuple[list[int], Floats]]:
@@ -168,18 +145,7 @@ def _cells(knots: tuple[int, ...]) -> list[tuple[list[int], Floats]]:
     ]
 
 
-def _looked_at(knots: tuple[int, ...]) -> Floats:
-    """Return where pieces are compared: at the knots, between them, from one on, and far beyond."""
-    last = knots[-1]
-    between = [(low + high) / 2 for low, high in pairwise(knots)]
-    beyond = [1.0, 2.0 * last, float(FAR * last)] if len(knots) > 1 else []
-    return np.unique(np.array([*knots, *between, *beyond], np.float64))
-
-
-def _highest(pieces: Floats, n: ArrayLike, s: ArrayLike, m: ArrayLike) -> Floats:
-    n, s, m = (np.asarray(x, np.float64) for x in (n, s, m))
-    values = [
-        sum(piece[i, j, k] * n**i * s**j * m**k for i in (0, 1) for j in (0, 1) for k in (0, 1)) for piece in pieces
-    ]
-    highest: Floats = np.maximum.reduce(values)
-    return highest
+def _highest(pieces: Floats, n: Floats, s: Floats, m: Floats) -> Floats:
+    x, y, z = np.broadcast_arrays(n, s, m)
+    values: Floats = polyval3d(x, y, z, np.moveaxis(pieces, 0, -1)).max(axis=0)
+    return values

@@ -33,12 +33,9 @@ def run_each_part(forward: Callable[[Any], Result], batch: Any, samples: int, si
         samples: of the batch.
         size: samples of a part.
     """
-    if size >= samples:
-        return [Part(samples, forward(batch))]
-    return [
-        Part(min(size, samples - start), forward(rows_between(batch, start, start + size)))
-        for start in range(0, samples, size)
-    ]
+    starts = range(0, samples, size)
+    parts = [batch] if size >= samples else (rows_between(batch, start, start + size) for start in starts)
+    return [Part(min(size, samples - start), forward(part)) for start, part in zip(starts, parts, strict=True)]
 
 
 def rows_of(batch: Any) -> int:

@@ -14,19 +14,33 @@ from torch.optim import Optimizer
 from trainauto.core.errors import InputError, Problem, nearest
 from trainauto.core.units import GIB, MIB
 from trainauto.data.packing import IntArray
+from trainauto.integrations.map_samples import MapStyle
 from trainauto.memory.cost.ratio_prior import student4
-from trainauto.tasks.multitask.prediction.batch_memory import PaddedShape
-from trainauto.tasks.multitask.prediction.batch_templates import MakeBatch
+from trainauto.tasks.multitask.prediction.batch_memory import BatchMemory, PaddedShape
+from trainauto.tasks.multitask.prediction.batch_templates import BatchTemplates, MakeBatch
 from trainauto.tasks.multitask.prediction.device_room import usable_device
-from trainauto.tasks.multitask.prediction.memory_source import (
-    MemorySource,
-    Samples,
-    published_source,
-    traced_source,
-)
+from trainauto.tasks.multitask.prediction.published_constants import PUBLISHED, published_gib, published_memory
 from trainauto.tasks.multitask.prediction.task_factors import TaskFactors
-from trainauto.tasks.multitask.prediction.task_sizes import Collate, TaskSize
-from trainauto.tasks.multitask.prediction.traced_batches import Loss, TraceError, model_loss
+from trainauto.tasks.multitask.prediction.task_sizes import Collate, TaskSize, TaskSizes
+from trainauto.tasks.multitask.prediction.traced_batches import Loss, TracedModel, TraceError, model_loss
+
+logger = logging.getLogger(__name__)
+
+Tasks = Sequence[str] | Mapping[str, int]
+"""The task of every sample of a batch, or how many samples it has of each."""
+
+Samples = MapStyle | Mapping[str, TaskSize]
+"""A dataset, or the largest sample of each task."""
+
+JUDGED = 20
+"""Last records of each task that its accuracy is the mean of."""
+
+
+_NO_SAMPLES = Problem(
+    "a model is given, and nothing says what its batches are",
+    advice="Give samples=train_dataset and collator=HeterogeneousCollator(tokenizer); or samples={'T1': "
+    "TaskSize(tokens=64, images=1)} and make_batch.",
+)
 
 
 class PredictedCost:
@@ -35,15 +49,15 @@ class PredictedCost:
     It stays what it is when it is made: batches that are recorded later change it no more.
 
     Args:
-        source: what batches take by their size.
+        memory: what batches take by their size.
         factor: by which they take more than that.
         scale: of the logarithm by which two batches relate otherwise.
     """
 
     unit = "bytes"
 
-    def __init__(self, source: MemorySource, factor: float, scale: float) -> None:
-        self._source, self._factor, self._scale = source, factor, scale
+    def __init__(self, memory: BatchMemory, factor: float, scale: float) -> None:
+        self._memory, self._factor, self._scale = memory, factor, scale
 
     def cost(self, samples: IntArray, longest: IntArray, images: IntArray) -> IntArray:
         """Return the bytes of batches.
@@ -54,7 +68,7 @@ class PredictedCost:
             images: places for images in the padded batch: its samples times the images of the one with most.
         """
         samples = np.maximum(1, np.asarray(samples))
-        typical = self._source.typical_bytes(samples, longest, np.asarray(images) / samples, is_training=True)
+        typical = self._memory.typical_bytes(samples, longest, np.asarray(images) / samples)
         whole: IntArray = np.ceil(self._factor * typical).astype(np.int64)
         return whole
 
@@ -63,15 +77,6 @@ class PredictedCost:
         if not 0 < probability < 1:
             raise ValueError(f"a probability lies between 0 and 1, got {probability}")
         return max(1.0, exp(student4(1 - probability) * self._scale))
-
-
-logger = logging.getLogger(__name__)
-
-Tasks = Sequence[str] | Mapping[str, int]
-"""The task of every sample of a batch, or how many samples it has of each."""
-
-JUDGED = 20
-"""Last records of each task that its accuracy is the mean of."""
 
 
 class MemoryPredictor:
@@ -85,7 +90,8 @@ class MemoryPredictor:
         device: where training runs. A model is traced where it lies: move it there before the first prediction.
         model: what is trained.
         optimizer: what steps it; ``None``: AdamW, as Trainers take.
-        samples: the dataset, with ``get_sample_metadata(idx)``; or the largest sample of each task.
+        samples: the dataset, see :func:`~trainauto.tasks.multitask.batches.samples.read_samples`; or the largest
+            sample of each task.
         collator: makes batches of the dataset; what is traced has their form.
         make_batch: makes batches of a size instead, see :data:`MakeBatch`.
         loss: what is minimised; by default the loss that the model gives for what it takes of a batch.
@@ -108,11 +114,18 @@ class MemoryPredictor:
         loss: Loss = model_loss,
     ) -> None:
         self.device = usable_device(device)
-        self._is_ready = model is None
-        if model is None:
-            self._known: MemorySource = published_source(samples, collator)
-        else:
-            self._known = traced_source(model, optimizer, samples, collator, make_batch, loss)
+        sizes = None if samples is None else _sizes_of(samples, collator)
+        self._sizes = _PUBLISHED_SIZES if sizes is None else sizes.by_task
+        self._traced: TracedModel | None = None
+        self._has_said = False
+        if model is not None:
+            if sizes is None or samples is None:
+                raise InputError(_NO_SAMPLES)
+            if make_batch is None:
+                if collator is None or isinstance(samples, Mapping):
+                    raise InputError(_NO_SAMPLES)
+                make_batch = BatchTemplates(collator, samples, sizes)
+            self._traced = TracedModel(model, optimizer, make_batch, loss, sizes)
             _check_device(model, self.device)
         self._factors: dict[bool, TaskFactors] = {}
         self._errors: dict[str, deque[tuple[float, float]]] = defaultdict(lambda: deque(maxlen=JUDGED))
@@ -120,12 +133,18 @@ class MemoryPredictor:
     @property
     def tasks(self) -> list[str]:
         """The tasks whose samples are known."""
-        return sorted(self._known.tasks)
+        return sorted(self._sizes)
 
     @property
     def held_bytes(self) -> int:
         """What is held between training steps beside what is predicted; 0 without a model."""
-        return self._source.held_bytes
+        return self._memory(is_training=True).held_bytes
+
+    @property
+    def follows_model(self) -> bool:
+        """Whether predictions are of the model at hand; it is traced now if it was not."""
+        _ = self.held_bytes
+        return self._traced is not None
 
     def size_of(self, task: str) -> TaskSize:
         """Return the largest sample of a task.
@@ -133,10 +152,10 @@ class MemoryPredictor:
         Raises:
             InputError: there is no such task; the message names the nearest.
         """
-        if task not in self._known.tasks:
-            known = nearest(task, self._known.tasks, "Give samples={'T1': TaskSize(tokens=64, images=1)}.")
+        if task not in self._sizes:
+            known = nearest(task, self._sizes, "Give samples={'T1': TaskSize(tokens=64, images=1)}.")
             raise InputError(Problem(f"no sample is of task '{task}'", advice=known))
-        return self._known.tasks[task]
+        return self._sizes[task]
 
     def shape_of(self, tasks: Tasks, *, tokens: int | None = None, images: int | None = None) -> PaddedShape:
         """Return the padded batch of samples of these tasks.
@@ -187,7 +206,7 @@ class MemoryPredictor:
         typical = self._typical_bytes(shape, is_training)
         factors = self._factors_of(is_training)
         shares = _shares(tasks) if tasks is not None else self._dearest(factors)
-        own = self._source.own_scale(typical, is_training=is_training)
+        own = self._memory(is_training=is_training).own_scale(typical)
         return round(typical * exp(factors.mean(shares) + student4(quantile) * factors.scale(shares, own)))
 
     def record_actual_memory(self, task: str, actual_memory_mib: float) -> None:
@@ -234,7 +253,7 @@ class MemoryPredictor:
         for task, share in shares.items():
             self._errors[task].append((share, error))
         typical = self._typical_bytes(shape, is_training)
-        own = self._source.own_scale(typical, is_training=is_training)
+        own = self._memory(is_training=is_training).own_scale(typical)
         self._factors_of(is_training).record(shares, log(taken / typical), own)
         return error
 
@@ -257,7 +276,7 @@ class MemoryPredictor:
         """Return what batches cost, as it is known now: what is recorded later changes it no more."""
         factors = self._factors_of(is_training=True)
         shares = self._dearest(factors)
-        return PredictedCost(self._source, exp(factors.mean(shares)), factors.scale(shares))
+        return PredictedCost(self._memory(is_training=True), exp(factors.mean(shares)), factors.scale(shares))
 
     def state_dict(self) -> dict[str, Any]:
         """Return what was recorded, for a checkpoint: plain values."""
@@ -277,35 +296,48 @@ class MemoryPredictor:
 
     # --- within
 
-    @property
-    def _source(self) -> MemorySource:
-        """What predictions come from; the model is traced now if it was not, and replaced where it cannot be."""
-        if not self._is_ready:
+    def _memory(self, *, is_training: bool) -> BatchMemory:
+        """Return what batches take before any was measured; the model is traced now if it was not."""
+        if self._traced is not None:
             try:
-                _ = self._known.held_bytes
+                _ = self._traced.memory(is_training=True)
+                return self._traced.memory(is_training=is_training)
             except TraceError as error:
+                self._traced, self._has_said = None, True
                 logger.warning(
                     "the model cannot be traced (%s): what BrainVLM published of its own stands in until batches are "
                     "recorded",
                     error,
                 )
-                self._known = self._known.published()
-            self._is_ready = True
-        return self._known
+        if not self._has_said:
+            self._has_said = True
+            logger.warning(
+                "no model is at hand: memory is predicted from what BrainVLM published of its own (%.2f GiB a sample "
+                "with one image in training), until batches are recorded. Give model= and samples= to have it traced.",
+                published_gib(1),
+            )
+        return published_memory(is_training=is_training)
 
     def _typical_bytes(self, shape: PaddedShape, is_training: bool) -> float:
-        size = np.array([shape.samples]), np.array([shape.tokens]), np.array([shape.images])
-        return float(self._source.typical_bytes(*size, is_training=is_training)[0])
+        return float(self._memory(is_training=is_training).typical_bytes(*shape))
 
     def _factors_of(self, is_training: bool) -> TaskFactors:
         if is_training not in self._factors:
-            self._factors[is_training] = TaskFactors(self._source.doubt(is_training=is_training))
+            memory = self._memory(is_training=is_training)
+            self._factors[is_training] = TaskFactors(memory.belief.ratio, memory.task_doubt)
         return self._factors[is_training]
 
     def _dearest(self, factors: TaskFactors) -> dict[str, float]:
         """Return a batch of the task that takes most for its size."""
         tasks = self.tasks
         return {max(tasks, key=lambda task: factors.mean({task: 1.0})): 1.0} if tasks else {}
+
+
+_PUBLISHED_SIZES = {task: TaskSize(tokens=0, images=images) for task, images in PUBLISHED.items()}
+
+
+def _sizes_of(samples: Samples, collator: Collate | None) -> TaskSizes:
+    return TaskSizes.given(samples) if isinstance(samples, Mapping) else TaskSizes.of(samples, collator)
 
 
 def counted_tasks(tasks: Tasks) -> dict[str, int]:

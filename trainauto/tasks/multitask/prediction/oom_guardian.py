@@ -6,15 +6,18 @@ from traceback import clear_frames
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from trainauto.core.errors import InputError, Problem
 from trainauto.core.units import GIB, MIB, size_text
+from trainauto.data.packing import IntArray
+from trainauto.data.packing.counts import largest_counts
 from trainauto.memory.cost.ratio_prior import UPPER
 from trainauto.memory.monitor.meter import MemoryMeter
 from trainauto.memory.monitor.oom import allocator_message, in_words, is_out_of_memory
 from trainauto.memory.monitor.release import release_memory
-from trainauto.tasks.multitask.prediction.batch_memory import PaddedShape
 from trainauto.tasks.multitask.prediction.batch_parts import Part, rows_of, run_each_part
 from trainauto.tasks.multitask.prediction.device_room import obtainable_bytes, usable_device
 from trainauto.tasks.multitask.prediction.memory_predictor import MemoryPredictor
@@ -98,10 +101,6 @@ class OOMGuardian:
             return torch.cuda.memory_allocated(self.device) + int(split)
         return max(0, self.meter.now_bytes())
 
-    def used_share(self) -> float:
-        """Return the share of the limit that is in use now, from 0 to 1 (not per cent)."""
-        return self.in_use_bytes() / self.limit_bytes
-
     def room_bytes(self) -> int:
         """Return what a batch may take beside what is in use, so that the margin stays free; 0 where there is none."""
         return max(0, int(self.limit_bytes * (1 - self.memory_margin_percent)) - self.in_use_bytes())
@@ -127,15 +126,16 @@ class OOMGuardian:
         Raises:
             InputError: there is no such task.
         """
-        size, room = self.predictor.size_of(task), self.room_bytes()
+        room = self.room_bytes()
 
-        def fits(samples: int) -> bool:
-            shape = PaddedShape(samples, size.tokens, size.images)
-            taken = self.predictor.predict_bytes(shape, {task: samples}, quantile=UPPER, is_training=is_training)
-            return taken <= room
+        def upper_bytes(samples: int) -> int:
+            shape = self.predictor.shape_of({task: samples})
+            return self.predictor.predict_bytes(shape, {task: samples}, quantile=UPPER, is_training=is_training)
 
-        if not fits(1):
-            one = self.predictor.predict_bytes(PaddedShape(1, size.tokens, size.images), {task: 1}, quantile=UPPER)
+        def fits(counts: IntArray, _places: IntArray) -> NDArray[np.bool_]:
+            return np.array([upper_bytes(count) <= room for count in counts.tolist()])
+
+        if (one := upper_bytes(1)) > room:
             logger.warning(
                 "no batch of task '%s' is safe: one sample may take %s, and %s are free within the limit of %s",
                 task,
@@ -144,13 +144,7 @@ class OOMGuardian:
                 size_text(self.limit_bytes),
             )
             return 0
-        fitting, failing = 1, 2
-        while failing <= MOST_SAMPLES and fits(failing):
-            fitting, failing = failing, 2 * failing
-        while failing - fitting > 1:
-            middle = (fitting + failing) // 2
-            fitting, failing = (middle, failing) if fits(middle) else (fitting, middle)
-        return min(fitting, MOST_SAMPLES)
+        return int(largest_counts(fits, np.ones(1, np.int64), np.array([MOST_SAMPLES]))[0])
 
     def emergency_cleanup(self) -> int:
         """Collect garbage and give cached memory back; return how many bytes fewer are held."""

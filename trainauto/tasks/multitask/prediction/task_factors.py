@@ -45,19 +45,6 @@ LOOSE = 1e4
 
 
 @dataclass(frozen=True)
-class Doubt:
-    """How far factors may be off before anything was measured, as scales of their logarithm.
-
-    Attributes:
-        shared: of what all tasks share.
-        own: of what each task has to itself.
-    """
-
-    shared: float
-    own: float
-
-
-@dataclass(frozen=True)
 class _Record:
     shares: Mapping[str, float]
     log_ratio: float
@@ -68,16 +55,14 @@ class TaskFactors:
     """Factors of tasks.
 
     Args:
-        doubt: before anything was measured.
+        shared: how far off what all tasks share may be before anything was measured, a scale of the logarithm.
+        own: likewise of what each task has to itself.
     """
 
-    def __init__(self, doubt: Doubt) -> None:
-        self.doubt = doubt
+    def __init__(self, shared: float, own: float) -> None:
+        self._shared, self._own = shared, own
         self._records: dict[str, deque[_Record]] = {}
         self._fitted: tuple[dict[str, int], Floats, Floats, float] | None = None
-
-    def __len__(self) -> int:
-        return sum(len(records) for records in self._records.values())
 
     def record(self, shares: Mapping[str, float], log_ratio: float, scale: float = 0.0) -> None:
         """Learn from a measured batch.
@@ -106,7 +91,7 @@ class TaskFactors:
         places, _, covariance, noise = self._fit()
         row = _row(shares, places)
         unknown = sum(share**2 for task, share in shares.items() if task not in places)
-        return hypot(sqrt(float(row @ covariance @ row) + unknown * self.doubt.own**2), noise, own)
+        return hypot(sqrt(float(row @ covariance @ row) + unknown * self._own**2), noise, own)
 
     def state_dict(self) -> dict[str, Any]:
         """Return what was measured, for a checkpoint."""
@@ -131,7 +116,7 @@ class TaskFactors:
             records = [record for kept in self._records.values() for record in kept]
             tasks = sorted({task for record in records for task in record.shares})
             places = {task: place for place, task in enumerate(tasks, 1)}
-            prior = np.diag([self.doubt.shared**2, *[self.doubt.own**2] * len(tasks)])
+            prior = np.diag([self._shared**2, *[self._own**2] * len(tasks)])
             self._fitted = (places, *_posterior(records, places, prior))
         return self._fitted
 

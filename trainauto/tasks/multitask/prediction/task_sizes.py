@@ -1,29 +1,21 @@
 """How large the samples of each task are, as far as memory goes."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from trainauto.core.errors import InputError, Problem
+from trainauto.data.packing import IntArray
+from trainauto.integrations.map_samples import MapStyle
+from trainauto.tasks.multitask.batches.samples import SampleTable, read_samples
 
 MEASURED = 32
 """Samples of a task whose text is measured where the dataset does not say its tokens: the longest of them counts."""
 
 Collate = Callable[[list[Any]], Mapping[str, Any]]
 """Makes a batch of samples, as a loader's ``collate_fn`` does."""
-
-
-class Described(Protocol):
-    """A dataset that says of each sample what it is: its task, images and tokens."""
-
-    def __len__(self) -> int: ...
-
-    def __getitem__(self, index: int, /) -> Any: ...
-
-    def get_sample_metadata(self, idx: int, /) -> Mapping[str, Any]:
-        """Return ``task_type`` and ``num_images``, and ``num_tokens`` where it is known, without loading the sample."""
 
 
 @dataclass(frozen=True)
@@ -75,94 +67,46 @@ class TaskSizes:
             InputError: there is none.
         """
         if not by_task:
-            raise InputError("samples: no task is named; write samples={'T1': TaskSize(tokens=64, images=1)}")
+            raise InputError("samples: no task is named")
         return cls(dict(by_task), min(size.images for size in by_task.values()), {})
 
     @classmethod
-    def of(cls, dataset: Described, collate: Collate | None) -> "TaskSizes":
-        """Ask a dataset; texts whose tokens it does not say are measured, some of each task.
+    def of(cls, dataset: MapStyle, collate: Collate | None) -> "TaskSizes":
+        """Return the sizes of a dataset, see :func:`~trainauto.tasks.multitask.batches.samples.read_samples`.
 
         Args:
-            dataset: every sample of it is asked for, and no more than :data:`MEASURED` of a task are loaded.
-            collate: makes batches; needed where tokens are not said.
+            dataset: to be trained.
+            collate: measures texts where the dataset does not say their tokens.
 
         Raises:
-            InputError: it is empty, or does not say what its samples are.
+            InputError: the dataset does not say what it should, or nothing measures its texts.
         """
-        if not hasattr(dataset, "get_sample_metadata"):
-            raise InputError(_NO_METADATA)
-        tasks: dict[str, _Seen] = {}
-        for index in range(len(dataset)):
-            task, images, tokens = read_metadata(dataset, index)
-            tasks.setdefault(task, _Seen()).add(index, images, tokens)
-        if not tasks:
-            raise InputError("samples: the dataset is empty, so that nothing says how large its samples are")
-        sizes = {task: TaskSize(_longest(dataset, seen, collate), seen.most_images) for task, seen in tasks.items()}
-        examples = {bool(images): index for seen in tasks.values() for images, index in seen.first.items()}
-        return cls(sizes, min(min(seen.first) for seen in tasks.values()), examples)
-
-
-_NO_METADATA = Problem(
-    "samples: the dataset has no get_sample_metadata",
-    advice="Give it get_sample_metadata(idx) -> {'task_type': 'T1', 'num_images': 1}, or name the sizes: "
-    "samples={'T1': TaskSize(tokens=64, images=1)}.",
-)
-
-
-def read_metadata(dataset: Described, index: int) -> tuple[str, int, int | None]:
-    """Return task, images and tokens of a sample; tokens are ``None`` where the dataset does not say.
-
-    Raises:
-        InputError: something is missing, or of another kind.
-    """
-    metadata = dataset.get_sample_metadata(index)
-    task, images, tokens = (metadata.get(name) for name in ("task_type", "num_images", "num_tokens"))
-    counts = [images, 0 if tokens is None else tokens]
-    if not isinstance(task, str) or not all(isinstance(count, int | np.integer) and count >= 0 for count in counts):
-        raise InputError(
-            f"get_sample_metadata({index}) gives {dict(metadata)!r}; needed are task_type, a name, num_images, a whole "
-            "number, and num_tokens where it is known"
-        )
-    return task, int(counts[0] or 0), None if tokens is None else int(tokens)
-
-
-class _Seen:
-    """What was seen of a task: its images, the first sample of each number of them, and the tokens that are said."""
-
-    def __init__(self) -> None:
-        self.first: dict[int, int] = {}
-        self.indices: list[int] = []
-        self.tokens = 0
-        self.says_tokens = True
-
-    @property
-    def most_images(self) -> int:
-        return max(self.first)
-
-    def add(self, index: int, images: int, tokens: int | None) -> None:
-        self.first.setdefault(images, index)
-        if tokens is None:
-            self.says_tokens = False
-            self.indices.append(index)
-        else:
-            self.tokens = max(self.tokens, tokens)
-
-
-def _longest(dataset: Described, seen: _Seen, collate: Collate | None) -> int:
-    if seen.says_tokens:
-        return seen.tokens
-    if collate is None:
-        raise InputError(
-            Problem(
-                "samples: the dataset does not say num_tokens, and nothing tokenizes its texts",
-                advice="Give collator=HeterogeneousCollator(tokenizer), or num_tokens in get_sample_metadata.",
+        table = read_samples(dataset, getattr(collate, "count_tokens", None))
+        if not table.knows_tokens and collate is None:
+            raise InputError(
+                Problem(
+                    "samples: the dataset does not say num_tokens, and nothing tokenizes its texts",
+                    advice="Give collator=HeterogeneousCollator(tokenizer), or num_tokens in get_sample_metadata.",
+                )
             )
-        )
-    spread: Sequence[int] = seen.indices[:: max(1, len(seen.indices) // MEASURED)][:MEASURED]
-    return max([seen.tokens, *(_width(collate([dataset[index]])) for index in spread)])
+        members = {task: np.flatnonzero(table.task_ids == number) for number, task in enumerate(table.tasks)}
+        by_task = {
+            task: TaskSize(_longest(dataset, table, places, collate), int(table.images[places].max()))
+            for task, places in members.items()
+        }
+        has_images = table.images > 0
+        examples = {kind: int(np.argmax(has_images == kind)) for kind in np.unique(has_images).tolist()}
+        return cls(by_task, int(table.images.min()), examples)
 
 
-def _width(batch: Mapping[str, Any]) -> int:
+def tokens_wide(batch: Mapping[str, Any]) -> int:
     """Return how many tokens wide a batch is; 0 where it holds no text."""
     ids = batch.get("input_ids")
     return int(ids.shape[1]) if ids is not None and ids.ndim > 1 else 0
+
+
+def _longest(dataset: MapStyle, table: SampleTable, places: IntArray, collate: Collate | None) -> int:
+    if table.knows_tokens or collate is None:
+        return int(table.sizes.tokens[places].max())
+    spread = places[:: max(1, len(places) // MEASURED)][:MEASURED]
+    return max(tokens_wide(collate([dataset[place]])) for place in spread.tolist())

@@ -21,6 +21,7 @@ from trainauto.memory.tracing.live_module import LiveModuleTracer
 from trainauto.memory.tracing.trace import Trace, TraceError
 from trainauto.tasks.multitask.prediction.batch_memory import BatchMemory, Grid, PaddedShape, interpolated
 from trainauto.tasks.multitask.prediction.batch_templates import MakeBatch
+from trainauto.tasks.multitask.prediction.task_sizes import TaskSizes
 
 logger = logging.getLogger(__name__)
 
@@ -167,8 +168,54 @@ class TracedBatches:
         return replace(usual, median_ratio=copied * usual.median_ratio, upper_ratio=copied**2 * usual.upper_ratio)
 
 
+class TracedModel:
+    """What the steps of a model take; each kind of step is traced when it is first asked for.
+
+    Args:
+        model: a real one.
+        optimizer: what steps it; ``None``: AdamW.
+        make_batch: makes batches.
+        loss: what is minimised.
+        sizes: of the tasks.
+    """
+
+    def __init__(
+        self, model: nn.Module, optimizer: Optimizer | None, make_batch: MakeBatch, loss: Loss, sizes: TaskSizes
+    ) -> None:
+        self._model, self._optimizer, self._make_batch, self._loss = model, optimizer, make_batch, loss
+        self._sizes = sizes
+        self._known: dict[bool, BatchMemory] = {}
+
+    def memory(self, *, is_training: bool) -> BatchMemory:
+        """Return what batches take.
+
+        Raises:
+            TraceError: a training step cannot be traced.
+        """
+        if is_training not in self._known:
+            try:
+                self._known[is_training] = self._traced(is_training)
+            except TraceError as error:
+                if is_training:
+                    raise
+                logger.info("a forward pass alone cannot be traced (%s): it counts as a training step", error)
+                self._known[is_training] = self.memory(is_training=True)
+        return self._known[is_training]
+
+    def _traced(self, is_training: bool) -> BatchMemory:
+        optimizer = (self._optimizer or _adamw(self._model)) if is_training else None
+        traced = TracedBatches(self._model, self._make_batch, self._loss, optimizer)
+        largest = self._sizes.largest
+        return traced.memory(largest.tokens, self._sizes.fewest_images, largest.images)
+
+
+def _adamw(model: nn.Module) -> Optimizer:
+    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    return torch.optim.AdamW(trained or list(model.parameters()))
+
+
 def _ends(low: int, high: int) -> tuple[int, ...]:
     return (low, high) if low < high else (high,)
 
 
-__all__ = ["Loss", "TraceError", "TracedBatches", "model_loss", "taken_by"]
+__all__ = ["Loss", "TraceError", "TracedBatches", "TracedModel", "model_loss", "taken_by"]

@@ -5,6 +5,7 @@ from math import ceil, isclose
 from typing import TypedDict
 
 from trainauto.core.errors import InputError, Problem
+from trainauto.core.quotas import apportioned
 from trainauto.core.units import MIB
 from trainauto.memory.cost.ratio_prior import UPPER
 from trainauto.tasks.multitask.prediction.memory_predictor import MemoryPredictor
@@ -53,7 +54,8 @@ def estimate_training_memory(
     _check_shares(task_distribution)
     predictor = predictor or MemoryPredictor()
     size = min(batch_size, num_samples)
-    mixture = mixture_of(task_distribution, size)
+    shared_out = apportioned(size, task_distribution)
+    mixture = {task: count for task, count in shared_out.items() if count}
     tasks = [task for task, share in task_distribution.items() if share > 0]
     largest = predictor.shape_of(tasks)._replace(samples=size)
     # Padded to its largest sample, a batch takes as much whatever its other samples are of.
@@ -68,19 +70,6 @@ def estimate_training_memory(
         "total_gpu_memory_mb": upper_bytes / MIB,
         "estimated_batches": num_epochs * ceil(num_samples / batch_size),
     }
-
-
-def mixture_of(task_distribution: Mapping[str, float], samples: int) -> dict[str, int]:
-    """Return how many samples of each task the most usual batch holds: whole numbers that sum to its size.
-
-    Largest remainders: no sample is dropped by rounding, as the source did.
-    """
-    exact = {task: share * samples for task, share in task_distribution.items()}
-    counts = {task: int(value) for task, value in exact.items()}
-    by_remainder = sorted(exact, key=lambda task: counts[task] - exact[task])
-    for task in by_remainder[: samples - sum(counts.values())]:
-        counts[task] += 1
-    return {task: count for task, count in counts.items() if count}
 
 
 def _check_shares(task_distribution: Mapping[str, float]) -> None:

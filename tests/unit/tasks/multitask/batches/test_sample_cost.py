@@ -10,29 +10,23 @@ from tests.mixed_sets import PricedMib
 from trainauto.core.errors import InputError
 from trainauto.core.units import GIB, MIB
 from trainauto.data.packing import TokenCost, check_monotone
-from trainauto.tasks.multitask.batches.sample_cost import (
-    BesideHeld,
-    PaddedUnits,
-    PublishedCost,
-    cost_in_bytes,
-    padded_costs,
-)
+from trainauto.tasks.multitask.batches.sample_cost import BesideHeld, PaddedUnits, cost_in_bytes, padded_costs
 from trainauto.tasks.multitask.prediction.published_constants import published_gib
 
 
-@pytest.mark.parametrize(
-    "cost", [PublishedCost(), PublishedCost(is_training=False), PaddedUnits(64), BesideHeld(PricedMib(), 9 * MIB)]
-)
+@pytest.mark.parametrize("cost", [cost_in_bytes(None), PaddedUnits(64), BesideHeld(PricedMib(), 9 * MIB)])
 def test_costs_are_whole_and_never_fall(cost: Any) -> None:
     check_monotone(cost, 100, 64, 32)
 
 
-@pytest.mark.parametrize("is_training", [True, False])
-def test_published_constants_price_every_sample_with_the_most_images_of_its_batch(is_training: bool) -> None:
+def test_published_constants_price_every_sample_with_the_most_images_of_its_batch(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     samples, most = np.array([1, 16]), np.array([1, 2])
-    costs = padded_costs(PublishedCost(is_training), samples, np.array([0, 999]), most)
-    expected = [n * published_gib(m, is_training=is_training) for n, m in zip(samples, most, strict=True)]
-    assert costs / GIB == pytest.approx(expected, rel=1e-6)
+    with caplog.at_level(logging.WARNING):
+        costs = padded_costs(cost_in_bytes(None), samples, np.array([0, 999]), most)
+    assert costs / GIB == pytest.approx([n * published_gib(m) for n, m in zip(samples, most, strict=True)], rel=1e-6)
+    assert "what BrainVLM published of its own" in caplog.text
 
 
 def test_padded_units_count_an_image_as_tokens() -> None:
@@ -52,12 +46,6 @@ def test_what_is_held_is_part_of_what_training_takes() -> None:
     one = np.ones(1, np.int64)
     assert cost_in_bytes(Knowing()).cost(one, 16 * one, one).tolist() == [109 * MIB]
     assert cost_in_bytes(PricedMib()).cost(one, 16 * one, one).tolist() == [9 * MIB]
-
-
-def test_without_a_predictor_the_published_constants_are_taken_and_named(caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.INFO):
-        assert cost_in_bytes(None) == PublishedCost()
-    assert "published constants" in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tests.mixed_sets import mixed_set, table_of
 from trainauto.core.errors import InputError
-from trainauto.tasks.multitask.batches.task_shares import EPOCH, REPLACEMENT, drawn_by_shares, quotas, task_shares
+from trainauto.tasks.multitask.batches.task_shares import EPOCH, REPLACEMENT, drawn_by_shares, task_shares
 
 TABLE = table_of(mixed_set(200))
 
@@ -38,14 +38,6 @@ def test_shares_are_taken_in_proportion() -> None:
 def test_what_cannot_be_kept_is_named(distribution: Any, sampling: str, words: str) -> None:
     with pytest.raises(InputError, match=words):
         task_shares(distribution, TABLE, sampling)
-
-
-@given(st.lists(st.floats(0.01, 1), min_size=1, max_size=6), st.integers(0, 500))
-def test_quotas_are_within_one_of_their_shares(weights: list[float], total: int) -> None:
-    shares = np.array(weights) / sum(weights)
-    counts = quotas(shares, total)
-    assert counts.sum() == total
-    assert np.all(np.abs(counts - shares * total) < 1)
 
 
 @given(st.integers(0, 5), st.integers(0, 3))

@@ -3,13 +3,11 @@ import math
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
 from tests.unit.tasks.multitask.monitoring.made_batches import a_batch
 from trainauto.core.errors import InputError
 from trainauto.core.json_text import to_json
-from trainauto.tasks.multitask.monitoring.batch_metrics import BatchMetrics, EpochMetrics, apportioned
+from trainauto.tasks.multitask.monitoring.batch_metrics import BatchMetrics, EpochMetrics
 
 
 def test_fields_of_the_source_in_its_order() -> None:
@@ -37,17 +35,6 @@ def test_fields_of_the_source_in_its_order() -> None:
 def test_samples_by_task(task_types: list[str], given_samples: dict[str, int] | None, expected: dict[str, int]) -> None:
     batch = BatchMetrics(0, 0.0, task_types, 4, 0.5, per_task_samples=given_samples)
     assert batch.samples_by_task == expected
-
-
-@given(st.integers(0, 500), st.dictionaries(st.text(max_size=3), st.floats(0, 100), max_size=6))
-def test_shares_are_whole_and_within_one_of_exact(total: int, weights: dict[str, float]) -> None:
-    shares = apportioned(total, weights)
-    weight = sum(weights.values())
-    if weight <= 0:
-        assert shares == {}
-        return
-    assert sum(shares.values()) == total
-    assert all(abs(shares[name] - total * weights[name] / weight) < 1 + 1e-9 for name in weights)
 
 
 def test_figures_of_any_kind_become_numbers() -> None:

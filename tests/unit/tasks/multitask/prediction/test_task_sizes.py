@@ -36,7 +36,7 @@ def test_metadata_say_it_all_and_no_sample_is_loaded() -> None:
     assert sizes.by_task == {"find": TaskSize(5, 3), "tell": TaskSize(90, 0)}
     assert sizes.largest == TaskSize(90, 3)
     assert sizes.fewest_images == 0
-    assert sizes.examples == {True: 2, False: 1}
+    assert sizes.examples == {True: 0, False: 1}
 
 
 def test_texts_are_measured_where_nobody_says_their_tokens() -> None:
@@ -46,14 +46,18 @@ def test_texts_are_measured_where_nobody_says_their_tokens() -> None:
     assert sizes.largest == TaskSize(20, 4)
 
 
+def test_a_dataset_that_says_nothing_is_loaded_once() -> None:
+    said = [{"task_type": "T1", "input_ids": [1, 2, 3], "images": [0, 0]}, {"task_type": "T2", "input_ids": [1]}]
+    assert TaskSizes.of(said, None).by_task == {"T1": TaskSize(3, 2), "T2": TaskSize(1, 0)}
+
+
 @pytest.mark.parametrize(
     ("dataset", "said"),
     [
-        ([{"input_ids": 1}], "has no get_sample_metadata"),
         (Told(), "is empty"),
-        (Told({"task_type": "T1"}), r"get_sample_metadata\(0\) gives \{'task_type': 'T1'\}; needed are task_type"),
-        (Told({"task_type": 1, "num_images": 1}), "task_type, a name"),
-        (Told({"task_type": "T1", "num_images": -1}), "num_images, a whole number"),
+        (Told({"task_type": "T1"}), r"get_sample_metadata\(0\) returns \{'task_type': 'T1'\}"),
+        (Told({"task_type": 1, "num_images": 1}), "a task's name is a string"),
+        (Told({"task_type": "T1", "num_images": -1}), "num_images is -1: a whole number"),
         (Told({"task_type": "T1", "num_images": 1}), "does not say num_tokens"),
     ],
 )

@@ -3,13 +3,11 @@
 from math import ceil
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from trainauto.core.errors import InputError
 from trainauto.tasks.multitask.prediction.memory_predictor import MemoryPredictor
 from trainauto.tasks.multitask.prediction.published_constants import published_gib
-from trainauto.tasks.multitask.prediction.training_estimate import estimate_training_memory, mixture_of
+from trainauto.tasks.multitask.prediction.training_estimate import estimate_training_memory
 
 DISTRIBUTION = {"T1": 0.4, "T2": 0.3, "T3": 0.3}
 
@@ -39,14 +37,6 @@ def test_the_last_batch_of_an_epoch_counts() -> None:
 def test_a_batch_holds_no_more_samples_than_there_are() -> None:
     few = estimate_training_memory(4, DISTRIBUTION, 16, 1, predictor=MemoryPredictor("cpu"))
     assert few["estimated_peak_memory_mb"] == pytest.approx(4 * published_gib(2) * 1024, rel=1e-4)
-
-
-@given(st.lists(st.integers(0, 20), min_size=1, max_size=6).filter(any), st.integers(1, 300))
-def test_a_mixture_sums_to_its_batch(weights: list[int], samples: int) -> None:
-    shares = {str(task): weight / sum(weights) for task, weight in enumerate(weights)}
-    mixture = mixture_of(shares, samples)
-    assert sum(mixture.values()) == samples
-    assert all(abs(mixture.get(task, 0) - share * samples) < 1 for task, share in shares.items())
 
 
 @pytest.mark.parametrize(
