@@ -32,8 +32,8 @@ class Noting(DynamicBatchingTrainer):
             return loss
         return super().compute_loss(model, inputs, *given, **options)
 
-    def step_recorded(self, record: Any, *, skipped: bool) -> None:
-        super().step_recorded(record, skipped=skipped)
+    def step_recorded(self, record: Any, *, skipped: bool) -> Any:
+        of_tasks = super().step_recorded(record, skipped=skipped)
         factors = dict(self.balancer.factors) if self.balancer is not None else {}
         self.ended.append(
             {
@@ -44,6 +44,7 @@ class Noting(DynamicBatchingTrainer):
                 "ooms": record.ooms,
             }
         )
+        return of_tasks
 
 
 def trainer(folder: Any, model: nn.Module, rows: Sequence[Any], *, tasks: Sequence[str] = TASKS, **options: Any) -> Any:

@@ -2,7 +2,7 @@
 
 import logging
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from trainauto.integrations.map_samples import MapSamples
 from trainauto.reporting.default_sinks import default_sinks
 from trainauto.reporting.formatting import decision_lines
 from trainauto.reporting.reporter import Reporter
+from trainauto.reporting.sinks import Sink
 from trainauto.reporting.tensorboard import TensorBoard
 from trainauto.storage.run_directory import RunDirectory
 
@@ -38,9 +39,10 @@ class LoopReports:
         root: folder of runs; ``None`` writes nothing.
         on_console: whether steps are told on the console, too; without it, only what is said in words is.
         curves_every: steps between points of curves.
+        more_sinks: gives sinks beside those of the run directory, which they have without one, too; it is told what
+            writes the curves of this start, ``None`` where nothing does.
 
     Attributes:
-        curves: what writes the curves of this start; ``None`` where nothing does.
         folder: that of this run; empty without one.
         name: of the loop.
     """
@@ -51,9 +53,9 @@ class LoopReports:
         *,
         on_console: bool = True,
         curves_every: int = 1,
+        more_sinks: Callable[[TensorBoard | None], Sequence[Sink]] = lambda _curves: (),
     ) -> None:
-        self._on_console, self._curves_every = on_console, curves_every
-        self.curves: TensorBoard | None = None
+        self._on_console, self._curves_every, self._more_sinks = on_console, curves_every, more_sinks
         self._root = Path(root) if root is not None else None
         self._reporter: Reporter | None = None
         self._progress = Progress()
@@ -72,20 +74,22 @@ class LoopReports:
         if not self._on_console and not logging.getLogger().handlers:
             self._say_words()
         self._progress = summary.progress
-        if self._root is None:
+        sinks: list[Sink] = []
+        if self._root is not None:
+            directory = RunDirectory.create(self._root, "")
+            directory.write_config({"name": self.name, **config})
+            self.folder = str(directory.path)
+            sinks = default_sinks(
+                directory,
+                LOGGED_EVERY,
+                console=self._on_console,
+                curves_every=self._curves_every,
+            )
+            summary = replace(summary, run_directory=self.folder, page=str(directory.dashboard))
+        sinks += self._more_sinks(next((sink for sink in sinks if isinstance(sink, TensorBoard)), None))
+        if not sinks:
             return
-        directory = RunDirectory.create(self._root, "")
-        directory.write_config({"name": self.name, **config})
-        self.folder = str(directory.path)
-        sinks = default_sinks(
-            directory,
-            LOGGED_EVERY,
-            console=self._on_console,
-            curves_every=self._curves_every,
-        )
-        self.curves = next((sink for sink in sinks if isinstance(sink, TensorBoard)), None)
         self._reporter = Reporter(sinks)
-        summary = replace(summary, run_directory=self.folder, page=str(directory.dashboard))
         self._reporter.start(summary)
         if rollback is not None:
             self._reporter.rolled_back(summary, rollback)
@@ -95,14 +99,12 @@ class LoopReports:
         self._progress = progress
         if self._reporter is not None:
             self._reporter.step(record, decisions, progress)
-            return
         self._say(record.step, decisions)
 
     def validation(self, record: ValidationRecord, decisions: Sequence[Decision] = ()) -> None:
         """Tell of an evaluation."""
         if self._reporter is not None:
             self._reporter.validation(record, (), decisions)
-            return
         self._say(record.step, decisions)
 
     def sync(self) -> None:
@@ -115,12 +117,11 @@ class LoopReports:
         self._progress = summary.progress
         if self._reporter is not None:
             self._reporter.rolled_back(summary, rollback)
-            return
         self._say(rollback.to_step, [rollback])
 
-    @staticmethod
-    def _say(step: int, decisions: Sequence[Decision]) -> None:
-        for decision in decisions:
+    def _say(self, step: int, decisions: Sequence[Decision]) -> None:
+        """Say decisions in the log where no folder holds them."""
+        for decision in decisions if self._root is None else ():
             if isinstance(decision, PlanChange | KeepPlan):
                 if not getattr(decision, "announced", False):
                     verb = "now" if isinstance(decision, PlanChange) else "still"

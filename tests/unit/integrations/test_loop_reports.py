@@ -2,6 +2,7 @@
 
 import json
 import logging
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from trainauto.core.plan import BatchShape, Plan
 from trainauto.core.records import Progress, StepRecord
 from trainauto.core.run_events import DETAIL, RunSummary
 from trainauto.integrations.loop_reports import LoopReports
+from trainauto.reporting.sinks import Sink
 from trainauto.storage.run_directory import RunDirectory
 
 
@@ -48,3 +50,22 @@ def test_words_are_heard_where_nobody_has_set_logging_up(
     assert "a detail" in run.log.read_text()
     assert "mine, 8 steps" in run.log.read_text()
     assert json.loads(run.log_object.read_text())["name"] == "mine"
+
+
+def test_sinks_of_ones_own_hear_of_steps_without_a_folder(caplog: pytest.LogCaptureFixture) -> None:
+    class Counting(Sink):
+        steps = 0
+
+        def step(self, record: StepRecord, decisions: Sequence[Decision], progress: Progress) -> None:
+            del record, decisions, progress
+            self.steps += 1
+
+    caplog.set_level(logging.INFO, "trainauto")
+    sink, plan = Counting(), Plan.of(batch_size=4)
+    reports = LoopReports(None, more_sinks=lambda curves: [sink] if curves is None else [])
+    reports.start(RunSummary(reports.name, "", "cpu", "net", 3, plan, 8), {})
+    record = StepRecord(7, plan, plan, BatchShape(4, 1), 0, {}, {}, {}, 0, 0)
+    reports.step(record, [KeepPlan(plan, "pieces are enough")], Progress())
+    reports.close()
+    assert sink.steps == 1
+    assert caplog.messages == ["step 7: still batch_size 4: pieces are enough"]

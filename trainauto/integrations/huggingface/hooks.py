@@ -1,6 +1,6 @@
 """Where classes of memory-aware Trainers add what they keep of their own."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from trainauto.core.plan import BatchShape
@@ -11,6 +11,8 @@ from trainauto.integrations.huggingface.arguments import own_argument
 from trainauto.integrations.huggingface.loss import Weighing
 from trainauto.integrations.huggingface.own_stream import OwnStream
 from trainauto.integrations.samples import NestedSamples
+from trainauto.reporting.sinks import Sink
+from trainauto.reporting.tensorboard import TensorBoard
 
 
 class BatchParts(Protocol):
@@ -97,11 +99,23 @@ class TrainingHooks:
         """Whether the step on its way takes as much memory as any of its size; others do not lower what is expected."""
         return True
 
-    def step_recorded(self, record: StepRecord, *, skipped: bool) -> Mapping[str, float]:  # noqa: ARG002
-        """Take over what the loss noted of a step, whose optimizer has stepped; return the mean loss of each task.
+    def step_recorded(self, record: StepRecord, *, skipped: bool) -> Mapping[str, tuple[float, int]]:  # noqa: ARG002
+        """Take over what the loss noted of a step, whose optimizer has stepped.
 
         Args:
             record: of the step.
             skipped: whether float16 gradients overflowed, so that the weights were left alone.
+
+        Returns:
+            The mean loss of each task, and of how many samples it is the mean.
         """
         return {}
+
+    def own_sinks(self, curves: TensorBoard | None) -> Sequence[Sink]:
+        """Return where steps are reported beside the run's own folder; the first process asks when a run begins.
+
+        Args:
+            curves: what writes the event files of the run; ``None`` where nothing does.
+        """
+        del curves
+        return ()

@@ -51,7 +51,6 @@ from trainauto.integrations.loop_reports import LoopReports
 from trainauto.integrations.own_rates import OwnRates
 from trainauto.integrations.watchers import Watchers, decide_on_validation, words_of_end
 from trainauto.memory.monitor.meter import MemoryMeter
-from trainauto.reporting.tensorboard import TensorBoard
 from trainauto.storage.run_directory import TRAINER_RUNS
 
 logger = logging.getLogger(__name__)
@@ -97,7 +96,9 @@ class MemorySession:
         self.automation = TrainerController.of(settings, data.growth.axes, steps)
         self.watchers = Watchers(trainer.own_automations(), "memory_settings", options_of(trainer, data.some_rows))
         self._budget_bytes = parse_budget(own_argument(args, "memory_budget"))
-        self._reports = LoopReports(_run_directory(args), on_console=False, curves_every=curves_every(args))
+        self._reports = LoopReports(
+            _run_directory(args), on_console=False, curves_every=curves_every(args), more_sinks=trainer.own_sinks
+        )
         self._pending: PendingStep | None = None
         self._grad_norm: Any = None
         self._rates: dict[str, float] = {}
@@ -250,9 +251,10 @@ class MemorySession:
         self.automation.fills_plan = self._trainer.takes_full_memory()
         left_out, self._is_left_out = self._is_left_out, False
         self.record = finish(run, pending, self._grad_norm, self._rates, skipped=skipped, left_out=left_out)
-        task_losses = self._trainer.step_recorded(self.record, skipped=skipped)
-        if task_losses:
-            self.record = replace(self.record, task_losses=task_losses)
+        of_tasks = self._trainer.step_recorded(self.record, skipped=skipped)
+        if of_tasks:
+            losses, samples = ({task: pair[place] for task, pair in of_tasks.items()} for place in (0, 1))
+            self.record = replace(self.record, task_losses=losses, task_samples=samples)
         self._grad_norm = None
         self.progress = run.progress
         self.batches.is_complete = self.is_complete
@@ -274,11 +276,6 @@ class MemorySession:
         trainer, total = self._trainer, self.samples_to_train
         summary = summary_of(trainer, run, self._reports, total, len(self.data.samples))
         return summary, config_of(trainer, run, self.loss, self.automation)
-
-    @property
-    def curves(self) -> TensorBoard | None:
-        """What writes the event files of this call of ``train``; ``None`` where nothing does."""
-        return self._reports.curves
 
     @property
     def pending_samples(self) -> int:

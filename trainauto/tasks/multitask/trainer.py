@@ -1,7 +1,7 @@
 """The Trainer of several tasks: batches by memory, losses by task."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -17,6 +17,8 @@ from trainauto.integrations.huggingface.loss import Weighing
 from trainauto.integrations.huggingface.own_stream import OwnStream
 from trainauto.integrations.huggingface.step_rates import RateOfStep
 from trainauto.integrations.huggingface.trainer import MemoryAwareTrainer
+from trainauto.reporting.sinks import Sink
+from trainauto.reporting.tensorboard import TensorBoard
 from trainauto.tasks.multitask.batches.task_stream import TaskMixing, own_stream
 from trainauto.tasks.multitask.losses.balancing import TaskBalancer
 from trainauto.tasks.multitask.losses.normalizer import EffectiveBatchSizeNormalizer
@@ -25,8 +27,8 @@ from trainauto.tasks.multitask.losses.shared_search import shared_weights
 from trainauto.tasks.multitask.losses.step_tasks import LargestPart, StepTasks
 from trainauto.tasks.multitask.losses.task_losses import TaskSums, masks_of
 from trainauto.tasks.multitask.model_inputs import TASK_IDS, TensorsOnly, accepted, named_inputs, predictions
+from trainauto.tasks.multitask.monitoring.metrics_sink import MetricsSink
 from trainauto.tasks.multitask.monitoring.monitor import DynamicBatchingMonitor
-from trainauto.tasks.multitask.monitoring.monitor_callback import MonitorCallback
 from trainauto.tasks.multitask.prediction.memory_predictor import MemoryPredictor
 from trainauto.tasks.multitask.prediction.oom_guardian import OOMGuardian
 from trainauto.tasks.multitask.trainer_arguments import prepared_arguments
@@ -126,8 +128,13 @@ class DynamicBatchingTrainer(MemoryAwareTrainer):
     ) -> None:
         if normalizer is not None:
             self.add_callback(RateOfStep(self, normalizer))
+        self._monitor = monitor
         if monitor is not None:
-            self.add_callback(MonitorCallback(self, monitor))
+            monitor.prepare()  # before a budget is measured
+
+    def own_sinks(self, curves: TensorBoard | None) -> Sequence[Sink]:
+        """Return what has the monitor note each step and epoch."""
+        return () if self._monitor is None else [MetricsSink(self._monitor, len(self.train_dataset), curves)]
 
     @property
     def tasks(self) -> tuple[str, ...]:
@@ -270,8 +277,8 @@ class DynamicBatchingTrainer(MemoryAwareTrainer):
         """Whether the step on its way looks at gradients of tasks, where any does."""
         return self._steps.takes_full_memory(self._step)
 
-    def step_recorded(self, record: StepRecord, *, skipped: bool) -> Mapping[str, float]:
-        """Return the losses of tasks; have the balancer change their weights, and the predictor learn."""
+    def step_recorded(self, record: StepRecord, *, skipped: bool) -> Mapping[str, tuple[float, int]]:
+        """Return losses and samples of tasks; have the balancer change their weights, and the predictor learn."""
         largest, is_full = self._steps.largest, self.takes_full_memory()
         self.task_losses, self.task_samples = self._steps.end(self.accelerator.reduce, skipped=skipped)
         for task, loss in self.task_losses.items():
@@ -279,7 +286,7 @@ class DynamicBatchingTrainer(MemoryAwareTrainer):
             self._unlogged[task] = total + loss * self.task_samples[task], count + self.task_samples[task]
         if self.memory_predictor is not None and largest is not None and is_full and not record.ooms:
             self._tell(self.memory_predictor, largest, record)
-        return self.task_losses
+        return {task: (loss, self.task_samples[task]) for task, loss in self.task_losses.items()}
 
     def own_state(self) -> dict[str, Any]:
         """Return weights of tasks and what they follow from, and what the predictor has learned."""

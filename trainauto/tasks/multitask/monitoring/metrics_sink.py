@@ -1,7 +1,7 @@
 """A run's steps and epochs as metric files, pictures and curves: what the monitor of several tasks notes."""
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 from trainauto.core.decisions import Decision, Rollback
 from trainauto.core.quotas import apportioned
@@ -45,7 +45,7 @@ class MetricsSink(Sink):
         """Note a step; the epoch ends with the step that completes it."""
         del decisions
         epoch = (progress.samples - record.shape.samples) // self._samples
-        self._monitor.record_batch(metrics_of(record, record.task_losses, record.task_samples, self._clock()))
+        self._monitor.record_batch(metrics_of(record, self._clock()))
         if progress.samples // self._samples > epoch:
             self._monitor.end_epoch()
             self._monitor.start_epoch(progress.samples // self._samples)
@@ -75,19 +75,15 @@ class MetricsSink(Sink):
         self._has_begun = True
 
 
-def metrics_of(
-    record: StepRecord, task_losses: Mapping[str, float], task_samples: Mapping[str, int], timestamp: float
-) -> BatchMetrics:
+def metrics_of(record: StepRecord, timestamp: float) -> BatchMetrics:
     """Return what a monitor notes of a step.
 
     Args:
-        record: the step, of all ranks.
-        task_losses: mean loss of each task.
-        task_samples: samples of each task; where they are not those of all ranks, their shares count.
+        record: the step, of all ranks; where its samples of tasks are not those of all, their shares count.
         timestamp: seconds since 1970.
     """
     samples, seconds = record.shape.samples, record.data_seconds + record.step_seconds
-    present = {task: count for task, count in task_samples.items() if count > 0}
+    present = {task: count for task, count in record.task_samples.items() if count > 0}
     shares = present if sum(present.values()) == samples else apportioned(samples, present)
     peak = record.peak
     return BatchMetrics(
@@ -96,7 +92,7 @@ def metrics_of(
         task_types=sorted(present),
         batch_size=samples,
         loss=record.loss,
-        per_task_loss={task: loss for task, loss in task_losses.items() if task in present},
+        per_task_loss={task: loss for task, loss in record.task_losses.items() if task in present},
         learning_rate=next(iter(record.learning_rates.values()), None),
         memory_allocated_mb=peak.allocated / MIB if peak is not None else None,
         memory_reserved_mb=peak.reserved / MIB if peak is not None and peak.reserved is not None else None,

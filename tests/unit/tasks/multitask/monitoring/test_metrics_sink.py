@@ -9,9 +9,10 @@ import pytest
 from tests.unit.reporting.builders import a_step, a_summary
 from trainauto.core.decisions import Rollback
 from trainauto.core.plan import BatchShape
-from trainauto.core.records import Progress
+from trainauto.core.records import PeakReading, Progress
 from trainauto.core.run_events import RunEnd
-from trainauto.tasks.multitask.monitoring.metrics_sink import MetricsSink
+from trainauto.core.units import MIB
+from trainauto.tasks.multitask.monitoring.metrics_sink import MetricsSink, metrics_of
 from trainauto.tasks.multitask.monitoring.monitor import DynamicBatchingMonitor
 
 SAMPLES, A_STEP = 12, 4
@@ -99,3 +100,29 @@ def test_a_run_that_never_began_writes_nothing(tmp_path: Path) -> None:
     sink = MetricsSink(DynamicBatchingMonitor(tmp_path, tensorboard=False), SAMPLES, None)
     sink.close()
     assert not list(tmp_path.iterdir())
+
+
+def test_figures_of_a_step() -> None:
+    record = a_step(
+        3,
+        shape=BatchShape(samples=6, extent=8),
+        losses={"loss": 0.75},
+        ooms=1,
+        peak=PeakReading(allocated=3 * MIB, reserved=5 * MIB),
+        task_losses={"T1": 0.5, "T2": 1.5, "T9": 3.0},
+        task_samples={"T1": 1, "T2": 2, "T3": 0},
+    )
+    metrics = metrics_of(record, 12.5)
+    assert (metrics.batch_idx, metrics.timestamp, metrics.batch_size, metrics.loss) == (2, 12.5, 6, 0.75)
+    assert metrics.per_task_loss == {"T1": 0.5, "T2": 1.5}
+    assert metrics.per_task_samples == {"T1": 2, "T2": 4}  # counted on one rank of two
+    assert metrics.task_types == ["T1", "T2"]
+    assert (metrics.memory_allocated_mb, metrics.memory_reserved_mb, metrics.is_oom_recovery) == (3, 5, True)
+    assert metrics.throughput_samples_per_sec == pytest.approx(6 / 0.2)
+    assert (metrics.learning_rate, metrics.gradient_norm) == (2e-4, 1.25)
+
+
+def test_a_step_of_which_little_is_known() -> None:
+    metrics = metrics_of(a_step(peak=None, grad_norms={}, learning_rates={}), 0.0)
+    assert (metrics.memory_allocated_mb, metrics.gradient_norm, metrics.learning_rate) == (None, None, None)
+    assert metrics.samples_by_task == {}

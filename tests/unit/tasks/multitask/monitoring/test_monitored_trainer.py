@@ -9,12 +9,8 @@ import pytest
 
 from tests.acceptance import ACCEPTANCE
 from tests.trainers import Watched, arguments, rows, tiny_model
-from tests.unit.reporting.builders import a_step
-from trainauto.core.plan import BatchShape
-from trainauto.core.records import PeakReading
-from trainauto.core.units import MIB
+from trainauto.tasks.multitask.monitoring.metrics_sink import MetricsSink
 from trainauto.tasks.multitask.monitoring.monitor import DynamicBatchingMonitor
-from trainauto.tasks.multitask.monitoring.monitor_callback import MonitorCallback, metrics_of
 
 SAMPLES, A_STEP, EPOCHS = 20, 4, 3
 
@@ -22,23 +18,26 @@ SAMPLES, A_STEP, EPOCHS = 20, 4, 3
 class Tasked(Watched):
     """Its samples are of the tasks even and odd, by their first token."""
 
-    @property
-    def task_samples(self) -> dict[str, int]:
+    def __init__(self, monitor: DynamicBatchingMonitor, **options: Any) -> None:
+        super().__init__(**options)
+        self._monitor = monitor
+
+    def own_sinks(self, curves: Any) -> list[MetricsSink]:
+        return [MetricsSink(self._monitor, SAMPLES, curves)]
+
+    def step_recorded(self, record: Any, *, skipped: bool) -> dict[str, tuple[float, int]]:
+        del record, skipped
         last = max(step for step, _ in self.parts)
         names = [row[0] for step, part in self.parts if step == last for row in part["input_ids"].tolist()]
-        return dict(Counter("odd" if name % 2 else "even" for name in names))
-
-    @property
-    def task_losses(self) -> dict[str, float]:
-        return {"even": 1.0, "odd": 2.0}
+        counts = Counter("odd" if name % 2 else "even" for name in names)
+        return {task: (1.0 if task == "even" else 2.0, count) for task, count in counts.items()}
 
 
 def run(folder: Path, resume: str | None = None, **options: Any) -> DynamicBatchingMonitor:
     given = {"per_device_train_batch_size": A_STEP, "num_train_epochs": EPOCHS, "save_strategy": "steps"}
     args = arguments(folder / "checkpoints", **{**given, "save_steps": 1, **options})
-    trainer = Tasked(model=tiny_model(), args=args, train_dataset=rows(SAMPLES))
     monitor = DynamicBatchingMonitor(folder, tensorboard=False)
-    trainer.add_callback(MonitorCallback(trainer, monitor))
+    trainer = Tasked(monitor, model=tiny_model(), args=args, train_dataset=rows(SAMPLES))
     trainer.train(resume_from_checkpoint=resume)
     return monitor
 
@@ -80,27 +79,3 @@ def test_a_run_counted_in_steps_and_a_second_one(tmp_path: Path) -> None:
         assert [(each.epoch, each.total_batches) for each in monitor.epoch_metrics] == [(0, 5), (1, 2)]
         assert len(batches(monitor)) == 7
     assert (tmp_path / "training_metrics_1" / "training_report.json").is_file()
-
-
-def test_figures_of_a_step() -> None:
-    record = a_step(
-        3,
-        shape=BatchShape(samples=6, extent=8),
-        losses={"loss": 0.75},
-        ooms=1,
-        peak=PeakReading(allocated=3 * MIB, reserved=5 * MIB),
-    )
-    metrics = metrics_of(record, {"T1": 0.5, "T2": 1.5, "T9": 3.0}, {"T1": 1, "T2": 2, "T3": 0}, 12.5)
-    assert (metrics.batch_idx, metrics.timestamp, metrics.batch_size, metrics.loss) == (2, 12.5, 6, 0.75)
-    assert metrics.per_task_loss == {"T1": 0.5, "T2": 1.5}
-    assert metrics.per_task_samples == {"T1": 2, "T2": 4}  # counted on one rank of two
-    assert metrics.task_types == ["T1", "T2"]
-    assert (metrics.memory_allocated_mb, metrics.memory_reserved_mb, metrics.is_oom_recovery) == (3, 5, True)
-    assert metrics.throughput_samples_per_sec == pytest.approx(6 / 0.2)
-    assert (metrics.learning_rate, metrics.gradient_norm) == (2e-4, 1.25)
-
-
-def test_a_step_of_which_little_is_known() -> None:
-    metrics = metrics_of(a_step(peak=None, grad_norms={}, learning_rates={}), {}, {}, 0.0)
-    assert (metrics.memory_allocated_mb, metrics.gradient_norm, metrics.learning_rate) == (None, None, None)
-    assert metrics.samples_by_task == {}
