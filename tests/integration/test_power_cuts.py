@@ -13,7 +13,7 @@ import pytest
 
 from tests.integration.begun_runs import MORE, copied, trained_in, words_of
 from tests.integration.commands import command, latest_weights, run_directory, step_records, train
-from trainauto.reporting import jsonl
+from trainauto.core import line_file
 
 
 @pytest.fixture(scope="module")
@@ -102,7 +102,7 @@ def test_a_disk_that_fails_for_some_steps_costs_no_line(
             raise OSError(errno.EIO, os.strerror(errno.EIO))
         return write(handle, text)
 
-    monkeypatch.setattr(jsonl.os, "write", refusing)
+    monkeypatch.setattr(line_file.os, "write", refusing)
     done = train(tmp_path / "run.yml")
     monkeypatch.undo()
     assert done.returncode == 0

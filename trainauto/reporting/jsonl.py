@@ -3,8 +3,6 @@
 Validations have a file of their own, so that every line of training_log.jsonl is a step and needs no filter.
 """
 
-import errno
-import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -15,6 +13,7 @@ from typing import Any
 from trainauto.core.decisions import Decision, MissingSteps, Rollback, decision_to_dict
 from trainauto.core.files import flush_to_disk
 from trainauto.core.json_text import step_of_line, to_json
+from trainauto.core.line_file import LineFile, append_lines
 from trainauto.core.record_json import step_to_dict, validation_to_dict
 from trainauto.core.records import Progress, StepRecord, ValidationRecord
 from trainauto.core.run_events import Picture, RunSummary
@@ -47,7 +46,7 @@ class JsonLines(Sink):
         self._run = run
         self._records, self._validations, self._decisions = run.records, run.validations, run.decisions
         self._clock = clock
-        self._steps: _Appender | None = None
+        self._steps: LineFile | None = None
         self._waiting: dict[Path, bytearray] = {}
         self._lost_steps: list[int] = []  # the first and the last in a row
         self._lost_others = 0
@@ -145,10 +144,10 @@ class JsonLines(Sink):
 
     def _append(self, path: Path, text: bytes) -> None:
         if path != self._records:  # these files grow seldom: no handle is kept open for them
-            _append_once(path, text)
+            append_lines(path, text)
             return
         if self._steps is None:
-            self._steps = _Appender(path)
+            self._steps = LineFile(path)
         try:
             self._steps.append(text)
         except OSError:
@@ -165,55 +164,9 @@ def add_decision(run: RunDirectory, step: int, decision: Decision, time_s: float
         decision: what was decided.
         time_s: seconds since 1970.
     """
-    _append_once(run.decisions, _decision_line(step, decision, time_s))
+    append_lines(run.decisions, _decision_line(step, decision, time_s))
 
 
 def _decision_line(step: int, decision: Decision, time_s: float) -> bytes:
     line = decision_to_dict(step, decision) | {"time": round(time_s, 3)}
     return (to_json(line) + "\n").encode()
-
-
-class _Appender:
-    """A file that whole lines are added to, each in one write."""
-
-    def __init__(self, path: Path) -> None:
-        self._before = b"" if _ends_with_a_line(path) else b"\n"
-        # O_BINARY exists on Windows only, where text mode would change the newlines.
-        self._handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | getattr(os, "O_BINARY", 0), 0o666)
-
-    def append(self, text: bytes) -> None:
-        """Add whole lines.
-
-        Raises:
-            OSError: they cannot be written; as a rule nothing was added.
-        """
-        text = self._before + text
-        written_bytes = os.write(self._handle, text)
-        if written_bytes != len(text):
-            # Half a line would spoil the next one.
-            os.ftruncate(self._handle, os.fstat(self._handle).st_size - written_bytes)
-            raise OSError(errno.ENOSPC, f"only {written_bytes} of {len(text)} bytes could be written")
-        self._before = b""
-
-    def close(self) -> None:
-        os.close(self._handle)
-
-
-def _ends_with_a_line(path: Path) -> bool:
-    """Say whether a file ends with a whole line, or is empty: half of one is left where a disk takes nothing back."""
-    try:
-        with path.open("rb") as file:
-            if not file.seek(0, os.SEEK_END):
-                return True
-            file.seek(-1, os.SEEK_END)
-            return file.read(1) == b"\n"
-    except OSError:
-        return True
-
-
-def _append_once(path: Path, text: bytes) -> None:
-    appender = _Appender(path)
-    try:
-        appender.append(text)
-    finally:
-        appender.close()

@@ -132,14 +132,20 @@ class TensorBoard(Sink):
 
     def add_points(self, curves: Mapping[str, float], step: int) -> None:
         """Add a point to each of these curves, by name; nothing happens where no event file is open."""
-        if self._writer is None:
-            return
-        from tensorboard.compat.proto.summary_pb2 import Summary  # type: ignore[import-untyped]
+        if self._writer is not None:
+            write_points(self._writer, curves, step)
 
-        # All curves in one event: add_scalar would make one for each, at four times the cost.
-        points = [Summary.Value(tag=tag, simple_value=value) for tag, value in curves.items()]
-        file_writer: Any = self._writer.file_writer  # typed as None, but open since the writer was made
-        file_writer.add_summary(Summary(value=points), step)
+
+def write_points(writer: "SummaryWriter", curves: Mapping[str, float], step: int) -> None:
+    """Add a point to each of these curves of an event file, by name.
+
+    All are in one event: ``add_scalar`` would make one for each, at four times the cost.
+    """
+    from tensorboard.compat.proto.summary_pb2 import Summary  # type: ignore[import-untyped]
+
+    points = [Summary.Value(tag=tag, simple_value=value) for tag, value in curves.items()]
+    file_writer: Any = writer.file_writer  # typed as None, but open since the writer was made
+    file_writer.add_summary(Summary(value=points), step)
 
 
 def side_by_side(picture: Picture) -> ImageArray:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.unit.reporting.builders import a_progress, a_step, a_validation
+from trainauto.core import line_file
 from trainauto.core.decisions import (
     USER_STOP,
     ClipAt,
@@ -196,7 +197,7 @@ def test_each_line_is_one_write_and_a_resumed_run_appends(run: RunDirectory, mon
         writes.append(data)
         return real(handle, data)
 
-    monkeypatch.setattr(jsonl.os, "write", counting)
+    monkeypatch.setattr(line_file.os, "write", counting)
     for step in (1, 2):
         sink = JsonLines(run)
         sink.step(a_step(step), (), a_progress(step))
@@ -211,7 +212,7 @@ def test_a_line_the_disk_took_in_part_is_an_error(run: RunDirectory, monkeypatch
     sink = JsonLines(run)
     real_write = os.write
     sink.step(a_step(1), (), a_progress(1))
-    monkeypatch.setattr(jsonl.os, "write", lambda handle, data: real_write(handle, data[:3]))
+    monkeypatch.setattr(line_file.os, "write", lambda handle, data: real_write(handle, data[:3]))
     with pytest.raises(OSError, match="only 3 of"):
         sink.step(a_step(2), (), a_progress(2))
     monkeypatch.undo()
@@ -229,7 +230,7 @@ def test_decisions_wait_for_room_with_their_step(run: RunDirectory, monkeypatch:
     sink = JsonLines(run)
     for step in (1, 2):
         with monkeypatch.context() as patch:
-            patch.setattr(jsonl.os, "write", full)
+            patch.setattr(line_file.os, "write", full)
             with pytest.raises(OSError, match="No space"):
                 sink.step(a_step(step), (Stop("enough"),), a_progress(step))
     sink.close()

@@ -1,8 +1,18 @@
 """Batches summed up one at a time: their means, deviations and ends, in memory that does not grow with their number."""
 
 import math
+from collections import Counter, defaultdict
+from collections.abc import Mapping
 
 from trainauto.tasks.multitask.monitoring.batch_metrics import BatchMetrics, EpochMetrics
+
+LOSS, ALLOCATED, RESERVED = "loss/all_tasks", "memory/allocated_mib", "memory/reserved_mib"
+BATCH_SIZE, SPEED, RATE, NORM = "batch/samples", "speed/samples_per_s", "learning_rate", "gradient_norm"
+RECOVERIES = "events/oom_recovery"
+TASK_LOSS, TASK_SHARE = "loss_by_task/", "share_of_samples/"
+"""Tags of curves; those of tasks end in the task's name."""
+
+HIGHEST = frozenset({ALLOCATED, RESERVED})
 
 
 class Spread:
@@ -69,20 +79,15 @@ class Spread:
 class BatchSums:
     """Some batches as one: those of an epoch, of a run, of a point of a curve.
 
+    Losses are weighted by samples, speed by seconds: its mean is samples over seconds. In all else each batch counts
+    once. Norms that overflowed are left out.
+
     Attributes:
         batches: how many.
         samples: theirs together.
         oom_recoveries: batches in which memory ran out, and that were trained after all.
         first_timestamp: when the first was trained, in seconds since 1970.
         last_timestamp: when the last was trained.
-        loss: of batches, weighted by their samples.
-        batch_size: samples of a batch, each batch counting once.
-        allocated_mb: highest memory of a batch in MiB, each batch counting once.
-        reserved_mb: likewise, what the allocator had taken.
-        throughput: samples a second, weighted by seconds: its mean is samples over seconds.
-        learning_rate: of batches, each counting once.
-        gradient_norm: likewise; norms that overflowed are left out.
-        task_loss: loss of each task, weighted by its samples.
         task_samples: samples of each task.
     """
 
@@ -90,92 +95,99 @@ class BatchSums:
         self.batches = self.samples = self.oom_recoveries = 0
         self.first_timestamp: float | None = None
         self.last_timestamp: float | None = None
-        self.loss, self.batch_size = Spread(), Spread()
-        self.allocated_mb, self.reserved_mb = Spread(), Spread()
-        self.throughput, self.learning_rate, self.gradient_norm = Spread(), Spread(), Spread()
-        self.task_loss: dict[str, Spread] = {}
-        self.task_samples: dict[str, int] = {}
+        self.task_samples: Counter[str] = Counter()
+        self._spreads: defaultdict[str, Spread] = defaultdict(Spread)
+
+    def of(self, tag: str) -> Spread:
+        """Return the figures of a curve; those of tasks end in the task's name."""
+        return self._spreads.get(tag, Spread())
 
     def add(self, batch: BatchMetrics) -> None:
         """Take one more batch in."""
-        self.batches += 1
-        self.samples += batch.batch_size
-        self.oom_recoveries += batch.is_oom_recovery
-        if self.first_timestamp is None:
-            self.first_timestamp = batch.timestamp
-        self.last_timestamp = batch.timestamp
-        self.loss.add(batch.loss, batch.batch_size)
-        self.batch_size.add(batch.batch_size)
-        for spread, value in (
-            (self.allocated_mb, batch.memory_allocated_mb),
-            (self.reserved_mb, batch.memory_reserved_mb),
-            (self.learning_rate, batch.learning_rate),
-        ):
+        samples, speed = batch.samples_by_task, batch.throughput_samples_per_sec
+        self._count(1, batch.batch_size, int(batch.is_oom_recovery), samples, (batch.timestamp, batch.timestamp))
+        norm = batch.gradient_norm
+        figures: list[tuple[str, float | None, float]] = [
+            (LOSS, batch.loss, batch.batch_size),
+            (BATCH_SIZE, batch.batch_size, 1),
+            (ALLOCATED, batch.memory_allocated_mb, 1),
+            (RESERVED, batch.memory_reserved_mb, 1),
+            (RATE, batch.learning_rate, 1),
+            (NORM, norm if norm is not None and math.isfinite(norm) else None, 1),
+            (SPEED, speed, batch.batch_size / speed if speed else 0),
+            *((f"{TASK_LOSS}{task}", loss, samples.get(task, 0)) for task, loss in batch.per_task_loss.items()),
+        ]
+        for tag, value, weight in figures:
             if value is not None:
-                spread.add(value)
-        if batch.gradient_norm is not None and math.isfinite(batch.gradient_norm):
-            self.gradient_norm.add(batch.gradient_norm)
-        if batch.throughput_samples_per_sec:
-            self.throughput.add(batch.throughput_samples_per_sec, batch.batch_size / batch.throughput_samples_per_sec)
-        samples = batch.samples_by_task
-        for task, count in samples.items():
-            self.task_samples[task] = self.task_samples.get(task, 0) + count
-        for task, loss in batch.per_task_loss.items():
-            self.task_loss.setdefault(task, Spread()).add(loss, samples.get(task, 0))
+                self._spreads[tag].add(value, weight)
 
     def merge(self, other: "BatchSums") -> None:
         """Take the batches of another in, which were trained after these."""
-        self.batches += other.batches
-        self.samples += other.samples
-        self.oom_recoveries += other.oom_recoveries
-        if self.first_timestamp is None:
-            self.first_timestamp = other.first_timestamp
-        if other.last_timestamp is not None:
-            self.last_timestamp = other.last_timestamp
-        for name in (
-            "loss",
-            "batch_size",
-            "allocated_mb",
-            "reserved_mb",
-            "throughput",
-            "learning_rate",
-            "gradient_norm",
-        ):
-            getattr(self, name).merge(getattr(other, name))
-        for task, count in other.task_samples.items():
-            self.task_samples[task] = self.task_samples.get(task, 0) + count
-        for task, spread in other.task_loss.items():
-            self.task_loss.setdefault(task, Spread()).merge(spread)
+        times = other.first_timestamp, other.last_timestamp
+        self._count(other.batches, other.samples, other.oom_recoveries, other.task_samples, times)
+        for tag, spread in other._spreads.items():
+            self._spreads[tag].merge(spread)
 
     @property
     def task_means(self) -> dict[str, float]:
         """Mean loss of each task that has one."""
-        return {task: spread.mean for task, spread in self.task_loss.items() if spread.mean is not None}
+        means = {tag: spread.mean for tag, spread in self._spreads.items() if tag.startswith(TASK_LOSS)}
+        return {tag.removeprefix(TASK_LOSS): mean for tag, mean in means.items() if mean is not None}
 
-    def as_epoch(self, epoch: int, total_samples: int, total_batches: int, seconds: float) -> EpochMetrics:
+    def figures(self) -> dict[str, float]:
+        """Return what curves show, by tag; what nobody measured is left out.
+
+        Memory is the highest, out of memory a count, all else a mean: the same in pictures and in TensorBoard.
+        """
+        shown = {tag: spread.high if tag in HIGHEST else spread.mean for tag, spread in self._spreads.items()}
+        return {
+            **{tag: value for tag, value in shown.items() if value is not None},
+            **{f"{TASK_SHARE}{task}": count / self.samples for task, count in self.task_samples.items()},
+            RECOVERIES: float(self.oom_recoveries),
+        }
+
+    def as_epoch(
+        self, epoch: int, seconds: float, total_samples: int | None = None, total_batches: int | None = None
+    ) -> EpochMetrics:
         """Return the batches as an epoch.
 
         Args:
             epoch: its number, from 0.
-            total_samples: samples that it held, recorded or not.
-            total_batches: batches that it held, recorded or not.
             seconds: how long it took.
+            total_samples: samples that it held, recorded or not; ``None``: those recorded.
+            total_batches: batches that it held, likewise.
         """
-        throughput = self.throughput.mean
-        if throughput is None and seconds > 0 and total_samples:
-            throughput = total_samples / seconds
+        samples = self.samples if total_samples is None else total_samples
+        speed = self.of(SPEED).mean
         return EpochMetrics(
             epoch=epoch,
-            total_batches=total_batches,
-            total_samples=total_samples,
-            avg_loss=self.loss.mean,
+            total_batches=self.batches if total_batches is None else total_batches,
+            total_samples=samples,
+            avg_loss=self.of(LOSS).mean,
             per_task_avg_loss=self.task_means,
             per_task_samples=dict(self.task_samples),
-            peak_memory_mb=self.allocated_mb.high,
-            avg_memory_mb=self.allocated_mb.mean,
-            avg_throughput_samples_per_sec=throughput,
+            peak_memory_mb=self.of(ALLOCATED).high,
+            avg_memory_mb=self.of(ALLOCATED).mean,
+            avg_throughput_samples_per_sec=samples / seconds if speed is None and seconds > 0 and samples else speed,
             oom_recoveries=self.oom_recoveries,
             epoch_time_seconds=seconds,
             recorded_batches=self.batches,
             recorded_samples=self.samples,
         )
+
+    def _count(
+        self,
+        batches: int,
+        samples: int,
+        oom_recoveries: int,
+        of_tasks: Mapping[str, int],
+        times: tuple[float | None, float | None],
+    ) -> None:
+        self.batches += batches
+        self.samples += samples
+        self.oom_recoveries += oom_recoveries
+        for task, count in of_tasks.items():
+            self.task_samples[task] += count
+        first, last = times
+        self.first_timestamp = first if self.first_timestamp is None else self.first_timestamp
+        self.last_timestamp = self.last_timestamp if last is None else last

@@ -10,12 +10,6 @@ from trainauto.tasks.multitask.monitoring.batch_sums import BatchSums
 MOST_POINTS = 1000
 """A picture is about as many pixels wide as it has points: more would not be seen."""
 
-LOSS, ALLOCATED, RESERVED = "loss/all_tasks", "memory/allocated_mib", "memory/reserved_mib"
-BATCH_SIZE, SPEED, RATE, NORM = "batch/samples", "speed/samples_per_s", "learning_rate", "gradient_norm"
-RECOVERIES = "events/oom_recovery"
-TASK_LOSS, TASK_SHARE = "loss_by_task/", "share_of_samples/"
-"""Tags of curves; those of tasks end in the task's name."""
-
 
 @dataclass
 class CurvePoint:
@@ -61,26 +55,6 @@ class MetricCurves:
             first.position = second.position
         self.points = self.points[::2]
         self.batches_a_point *= 2
-
-
-def figures_of(sums: BatchSums) -> dict[str, float]:
-    """Return what curves show of some batches, by tag; what nobody measured is left out.
-
-    Memory is the highest, out of memory a count, all else a mean: the same in pictures and in TensorBoard.
-    """
-    figures: dict[str, float | None] = {
-        LOSS: sums.loss.mean,
-        ALLOCATED: sums.allocated_mb.high,
-        RESERVED: sums.reserved_mb.high,
-        BATCH_SIZE: sums.batch_size.mean,
-        SPEED: sums.throughput.mean,
-        RATE: sums.learning_rate.mean,
-        NORM: sums.gradient_norm.mean,
-        RECOVERIES: float(sums.oom_recoveries),
-    }
-    figures |= {f"{TASK_LOSS}{task}": mean for task, mean in sums.task_means.items()}
-    figures |= {f"{TASK_SHARE}{task}": count / sums.samples for task, count in sums.task_samples.items()}
-    return {tag: value for tag, value in figures.items() if value is not None}
 
 
 def relative_losses(points: Sequence[CurvePoint]) -> dict[str, float]:

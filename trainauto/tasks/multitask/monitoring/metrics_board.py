@@ -2,11 +2,11 @@
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from trainauto.reporting.tensorboard import write_points
 from trainauto.tasks.multitask.monitoring.batch_metrics import BatchMetrics, EpochMetrics
-from trainauto.tasks.multitask.monitoring.batch_sums import BatchSums
-from trainauto.tasks.multitask.monitoring.metric_curves import (
+from trainauto.tasks.multitask.monitoring.batch_sums import (
     ALLOCATED,
     LOSS,
     NORM,
@@ -14,7 +14,7 @@ from trainauto.tasks.multitask.monitoring.metric_curves import (
     RECOVERIES,
     RESERVED,
     SPEED,
-    figures_of,
+    BatchSums,
 )
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ _FLUSH_S = 30
 class MetricsBoard:
     """Writes event files: figures by position.
 
-    They are those of :func:`~trainauto.tasks.multitask.monitoring.metric_curves.figures_of`.
+    They are those of :meth:`~trainauto.tasks.multitask.monitoring.batch_sums.BatchSums.figures`.
 
     Args:
         folder: folder of the event files.
@@ -100,17 +100,13 @@ class MetricsBoard:
             self._writer = None
 
     def _write_window(self) -> None:
-        figures, self._window = figures_of(self._window), BatchSums()
+        figures, self._window = self._window.figures(), BatchSums()
         self._write(figures, self._position)
 
     def _write(self, figures: dict[str, float], position: int) -> None:
         if self._shared is not None:
             self._shared({tag: value for tag, value in figures.items() if tag not in IN_EVERY_RUN}, position + 1)
             return
-        from tensorboard.compat.proto.summary_pb2 import Summary
-
         self.open()
-        # All curves in one event: add_scalar would make one for each, at four times the cost.
-        points = [Summary.Value(tag=tag, simple_value=value) for tag, value in figures.items()]
-        file_writer: Any = self._writer.file_writer if self._writer is not None else None
-        file_writer.add_summary(Summary(value=points), position)
+        if self._writer is not None:
+            write_points(self._writer, figures, position)

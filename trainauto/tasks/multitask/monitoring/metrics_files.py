@@ -4,7 +4,6 @@
 into and no other. The arrays, for whoever wants one object, are copies that are refreshed now and then.
 """
 
-import errno
 import json
 import logging
 from collections.abc import Callable, Mapping
@@ -14,6 +13,7 @@ from typing import Any
 from trainauto.core.errors import InputError, Problem
 from trainauto.core.files import remove_leftovers, write_atomically, write_text_atomically
 from trainauto.core.json_text import read_lines, to_json
+from trainauto.core.line_file import append_lines
 
 logger = logging.getLogger(__name__)
 
@@ -30,51 +30,23 @@ class MetricsFiles:
 
     Attributes:
         folder: of the files.
+        batch_lines: one line a batch.
+        epoch_lines: one line an epoch.
+        batches: all batches as one array.
+        epochs: all epochs as one array.
+        report: the run in figures.
+        curves: picture of its curves.
+        comparison: picture of its tasks side by side.
+        board: folder of TensorBoard's event files.
     """
 
     def __init__(self, output_dir: Path) -> None:
         self.folder = output_dir if output_dir.name == FOLDER else output_dir / FOLDER
+        self.batch_lines, self.epoch_lines = self.folder / "batch_metrics.jsonl", self.folder / "epoch_metrics.jsonl"
+        self.batches, self.epochs = self.folder / "batch_metrics.json", self.folder / "epoch_metrics.json"
+        self.report, self.board = self.folder / "training_report.json", self.folder / "tensorboard"
+        self.curves, self.comparison = self.folder / "training_curves.png", self.folder / "task_comparison.png"
         self._waiting: dict[Path, bytes] = {}
-
-    @property
-    def batch_lines(self) -> Path:
-        """One line a batch."""
-        return self.folder / "batch_metrics.jsonl"
-
-    @property
-    def epoch_lines(self) -> Path:
-        """One line an epoch."""
-        return self.folder / "epoch_metrics.jsonl"
-
-    @property
-    def batches(self) -> Path:
-        """All batches as one array."""
-        return self.folder / "batch_metrics.json"
-
-    @property
-    def epochs(self) -> Path:
-        """All epochs as one array."""
-        return self.folder / "epoch_metrics.json"
-
-    @property
-    def report(self) -> Path:
-        """The run in figures."""
-        return self.folder / "training_report.json"
-
-    @property
-    def curves(self) -> Path:
-        """Picture of its curves."""
-        return self.folder / "training_curves.png"
-
-    @property
-    def comparison(self) -> Path:
-        """Picture of its tasks side by side."""
-        return self.folder / "task_comparison.png"
-
-    @property
-    def board(self) -> Path:
-        """Folder of TensorBoard's event files."""
-        return self.folder / "tensorboard"
 
     def begin(self) -> None:
         """Make the folder; one that an earlier run has left keeps its files under another name, which the log has.
@@ -157,21 +129,8 @@ class MetricsFiles:
 
     def _write_waiting(self) -> None:
         for path in list(self._waiting):
-            _append(path, self._waiting[path])
+            append_lines(path, self._waiting[path])
             del self._waiting[path]
-
-
-def _append(path: Path, text: bytes) -> None:
-    """Add whole lines to a file.
-
-    Raises:
-        OSError: there is no room; nothing was added.
-    """
-    with path.open("ab", buffering=0) as file:
-        written_bytes = file.write(text)
-        if written_bytes != len(text):
-            file.truncate(file.tell() - written_bytes)  # half a line would spoil the next one
-            raise OSError(errno.ENOSPC, f"only {written_bytes} of {len(text)} bytes could be written", str(path))
 
 
 def _keep_lines(path: Path, is_kept: Callable[[Mapping[str, Any]], bool]) -> None:

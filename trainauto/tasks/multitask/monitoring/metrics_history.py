@@ -60,7 +60,7 @@ class MetricsHistory:
         """Return the epoch on its way as if it ended now; ``None`` between epochs."""
         if self.open is None:
             return None
-        return self.open.as_epoch(self.epoch, self.open.samples, self.open.batches, seconds)
+        return self.open.as_epoch(self.epoch, seconds)
 
     def end(self, total_samples: int | None, total_batches: int | None, seconds: float) -> EpochMetrics:
         """End the epoch on its way; totals that are not given are those recorded.
@@ -70,9 +70,7 @@ class MetricsHistory:
         """
         if self.open is None:
             raise ValueError("no epoch is open")
-        samples = self.open.samples if total_samples is None else total_samples
-        batches = self.open.batches if total_batches is None else total_batches
-        metrics = self.open.as_epoch(self.epoch, samples, batches, seconds)
+        metrics = self.open.as_epoch(self.epoch, seconds, total_samples, total_batches)
         self.epochs.append(metrics)
         self.open = None
         return metrics

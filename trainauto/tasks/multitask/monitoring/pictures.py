@@ -18,9 +18,9 @@ from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormat
 
 from trainauto.core.files import write_atomically
 from trainauto.core.words import counted
-from trainauto.tasks.multitask.monitoring import metric_curves as tags
+from trainauto.tasks.multitask.monitoring import batch_sums as tags
 from trainauto.tasks.multitask.monitoring.batch_metrics import BatchMetrics, EpochMetrics
-from trainauto.tasks.multitask.monitoring.metric_curves import CurvePoint, figures_of, relative_losses, smoothed
+from trainauto.tasks.multitask.monitoring.metric_curves import CurvePoint, relative_losses, smoothed
 from trainauto.tasks.multitask.monitoring.metrics_history import MetricsHistory
 
 MOST_TASKS = 10
@@ -123,7 +123,7 @@ class _Curves:
         self.tasks = _shown_tasks(history)
         self.colours = _colours(self.tasks)
         self.recoveries = history.run.oom_recoveries
-        self._figures = [figures_of(point.sums) for point in points]
+        self._figures = [point.sums.figures() for point in points]
 
     def of(self, tag: str, missing: float = math.nan) -> list[float]:
         return [figures.get(tag, missing) for figures in self._figures]

@@ -3,7 +3,7 @@
 from typing import Any
 
 from trainauto.tasks.multitask.monitoring.batch_metrics import EpochMetrics
-from trainauto.tasks.multitask.monitoring.batch_sums import BatchSums
+from trainauto.tasks.multitask.monitoring.batch_sums import ALLOCATED, BATCH_SIZE, LOSS, SPEED, TASK_LOSS, BatchSums
 from trainauto.tasks.multitask.monitoring.metric_curves import relative_losses
 from trainauto.tasks.multitask.monitoring.metrics_history import MetricsHistory
 
@@ -37,10 +37,10 @@ def report_of(history: MetricsHistory, so_far: EpochMetrics | None) -> dict[str,
             "epoch_time_seconds": sum(epoch.epoch_time_seconds for epoch in epochs),
             "oom_recoveries": run.oom_recoveries,
         },
-        "loss_statistics": run.loss.to_dict(),
-        "batch_size_statistics": run.batch_size.to_dict(),
-        "memory_statistics": run.allocated_mb.to_dict("_mb"),
-        "throughput_statistics": run.throughput.to_dict("_samples_per_sec"),
+        "loss_statistics": run.of(LOSS).to_dict(),
+        "batch_size_statistics": run.of(BATCH_SIZE).to_dict(),
+        "memory_statistics": run.of(ALLOCATED).to_dict("_mb"),
+        "throughput_statistics": run.of(SPEED).to_dict("_samples_per_sec"),
         "per_task_statistics": _by_task(run, history),
         "epoch_metrics": [epoch.to_dict() for epoch in epochs],
         "units": UNITS,
@@ -53,7 +53,7 @@ def _by_task(run: BatchSums, history: MetricsHistory) -> dict[str, dict[str, Any
         task: {
             "samples": count,
             "share_of_samples": count / run.samples,
-            "loss": run.task_loss[task].to_dict() if task in run.task_loss else None,
+            "loss": loss.to_dict() if (loss := run.of(f"{TASK_LOSS}{task}")).weight else None,
             "loss_of_last_tenth_over_first": relative.get(task),
         }
         for task, count in sorted(run.task_samples.items())

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tests.unit.tasks.multitask.monitoring.made_batches import a_batch
 from trainauto.tasks.multitask.monitoring.batch_metrics import BatchMetrics
-from trainauto.tasks.multitask.monitoring.batch_sums import BatchSums, Spread
+from trainauto.tasks.multitask.monitoring.batch_sums import NORM, BatchSums, Spread
 
 FIGURES = st.lists(st.tuples(st.floats(-1e3, 1e3), st.floats(0.1, 50)), min_size=1, max_size=30)
 
@@ -75,7 +75,7 @@ def test_an_epoch_is_made_as_its_fields_say() -> None:
             memory_allocated_mb=None,
         ),
     ]
-    epoch = sums_of(batches).as_epoch(5, 100, 20, 60.0)
+    epoch = sums_of(batches).as_epoch(5, 60.0, 100, 20)
     assert (epoch.epoch, epoch.total_samples, epoch.total_batches, epoch.epoch_time_seconds) == (5, 100, 20, 60.0)
     assert (epoch.recorded_batches, epoch.recorded_samples) == (3, 8)
     assert epoch.avg_loss == pytest.approx((4 * 1 + 2 * 3 + 1 * 4) / 8)
@@ -99,7 +99,7 @@ def test_the_public_rules_of_an_epoch_give_other_figures() -> None:
         a_batch(0, batch_size=2, task_types=["T1"], per_task_samples={"T1": 2}, loss=4.0, per_task_loss={"T1": 4.0}),
         a_batch(1, batch_size=30, task_types=["T1"], per_task_samples={"T1": 30}, loss=1.0, per_task_loss={"T1": 1.0}),
     ]
-    epoch = sums_of(batches).as_epoch(0, 32, 2, 1.0)
+    epoch = sums_of(batches).as_epoch(0, 1.0)
     over_samples = (2 * 4.0 + 30 * 1.0) / 32
     assert epoch.avg_loss == epoch.per_task_avg_loss["T1"] == pytest.approx(over_samples)
     assert public_mean([batch.loss for batch in batches]) != pytest.approx(over_samples, rel=0.5)
@@ -109,12 +109,12 @@ def test_the_public_rules_of_an_epoch_give_other_figures() -> None:
 
 def test_speed_where_no_batch_says_how_long_it_took() -> None:
     untimed = [a_batch(0, throughput_samples_per_sec=None), a_batch(1, throughput_samples_per_sec=0.0)]
-    assert sums_of(untimed).as_epoch(0, 160, 10, 20.0).avg_throughput_samples_per_sec == 8
-    assert sums_of(untimed).as_epoch(0, 160, 10, 0.0).avg_throughput_samples_per_sec is None
+    assert sums_of(untimed).as_epoch(0, 20.0, 160, 10).avg_throughput_samples_per_sec == 8
+    assert sums_of(untimed).as_epoch(0, 0.0, 160, 10).avg_throughput_samples_per_sec is None
 
 
 def test_an_epoch_without_batches_has_no_means() -> None:
-    epoch = BatchSums().as_epoch(0, 0, 0, 1.0)
+    epoch = BatchSums().as_epoch(0, 1.0)
     assert (epoch.avg_loss, epoch.peak_memory_mb, epoch.avg_memory_mb, epoch.per_task_avg_loss) == (
         None,
         None,
@@ -125,8 +125,8 @@ def test_an_epoch_without_batches_has_no_means() -> None:
 
 def test_a_norm_that_overflowed_counts_in_no_mean_and_a_loss_does() -> None:
     sums = sums_of([a_batch(0, gradient_norm=math.inf, loss=math.nan), a_batch(1, gradient_norm=3.0)])
-    assert sums.gradient_norm.mean == 3
-    assert math.isnan(sums.as_epoch(0, 16, 2, 1.0).avg_loss or 0)
+    assert sums.of(NORM).mean == 3
+    assert math.isnan(sums.as_epoch(0, 1.0).avg_loss or 0)
 
 
 @given(st.integers(1, 12), st.integers(1, 12))
@@ -134,7 +134,7 @@ def test_merged_sums_are_one(first: int, second: int) -> None:
     batches = [a_batch(number, is_oom_recovery=number % 3 == 0) for number in range(first + second)]
     merged, whole = sums_of(batches[:first]), sums_of(batches)
     merged.merge(sums_of(batches[first:]))
-    one, other = (sums.as_epoch(0, 1, 1, 1.0).to_dict() for sums in (merged, whole))
+    one, other = (sums.as_epoch(0, 1.0).to_dict() for sums in (merged, whole))
     for name, value in other.items():
         assert one[name] == pytest.approx(value), name
     assert (merged.first_timestamp, merged.last_timestamp) == (whole.first_timestamp, whole.last_timestamp)

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.unit.tasks.multitask.monitoring.made_batches import a_batch, a_long_run
-from trainauto.tasks.multitask.monitoring.metric_curves import MetricCurves, figures_of, relative_losses, smoothed
+from trainauto.tasks.multitask.monitoring.batch_sums import LOSS
+from trainauto.tasks.multitask.monitoring.metric_curves import MetricCurves, relative_losses, smoothed
 
 
 def curves_of(batches: int, most_points: int) -> MetricCurves:
@@ -30,12 +31,12 @@ def test_points_are_bounded_and_hold_each_batch_once(batches: int, most_points: 
 def test_few_batches_have_a_point_each() -> None:
     curves = curves_of(10, 10)
     assert curves.batches_a_point == 1
-    assert [point.sums.loss.mean for point in curves.points] == [a_batch(number).loss for number in range(10)]
+    assert [point.sums.of(LOSS).mean for point in curves.points] == [a_batch(number).loss for number in range(10)]
 
 
 def test_figures_of_a_point() -> None:
     (point,) = curves_of(1, 4).points
-    assert figures_of(point.sums) == pytest.approx(
+    assert point.sums.figures() == pytest.approx(
         {
             "loss/all_tasks": 1.0,
             "loss_by_task/T1": 2.0,
@@ -56,7 +57,7 @@ def test_figures_of_a_point() -> None:
 def test_what_nobody_measured_is_on_no_curve() -> None:
     curves = MetricCurves()
     curves.add(0, a_batch(0, memory_allocated_mb=None, gradient_norm=None, learning_rate=None, per_task_loss={}))
-    tags = figures_of(curves.points[0].sums)
+    tags = curves.points[0].sums.figures()
     assert not {"memory/allocated_mib", "gradient_norm", "learning_rate", "loss_by_task/T1"} & tags.keys()
 
 
@@ -71,8 +72,9 @@ def test_losses_of_other_scales_are_compared_with_their_own_beginning() -> None:
 
 def test_nothing_to_compare() -> None:
     assert relative_losses(curves_of(1, 4).points) == {}
-    curves = curves_of(2, 4)
-    curves.points[0].sums.task_loss.clear()
+    curves = MetricCurves(4)
+    for number, losses in enumerate(({}, {"T1": 2.0})):
+        curves.add(number, a_batch(number, per_task_loss=losses))
     assert relative_losses(curves.points) == {}
 
 

@@ -36,7 +36,7 @@ def test_epochs_stand_at_their_last_batch(tmp_path: Path) -> None:
     sums = BatchSums()
     sums.add(a_batch(7, is_oom_recovery=True))
     board = MetricsBoard(tmp_path)
-    board.epoch(7, sums.as_epoch(1, 8, 1, 2.0))
+    board.epoch(7, sums.as_epoch(1, 2.0))
     board.close()
     events = read(tmp_path)
     assert points(events, "epoch/avg_loss") == [(7, 0.125)]
@@ -73,7 +73,7 @@ def test_curves_of_a_run_get_what_they_lack(tmp_path: Path) -> None:
     board.batch(0, a_batch(0))
     sums = BatchSums()
     sums.add(a_batch(0))
-    board.epoch(0, sums.as_epoch(0, 8, 1, 2.0))
+    board.epoch(0, sums.as_epoch(0, 2.0))
     board.close()
     (step, of_batch), (step_of_epoch, of_epoch) = given
     assert (step, step_of_epoch) == (1, 1)
