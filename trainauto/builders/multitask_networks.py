@@ -30,8 +30,9 @@ from trainauto.tasks.multitask.batches.task_stream import PaddedSamples, TaskMix
 from trainauto.tasks.multitask.losses.gradnorm import GradNormBalancer
 from trainauto.tasks.multitask.losses.shared_search import shared_weights
 from trainauto.tasks.multitask.losses.step_tasks import StepTasks
+from trainauto.tasks.multitask.model_inputs import inputs_of
 from trainauto.tasks.multitask.registry import MULTITASK_MODELS
-from trainauto.tasks.multitask.task_model import TaskModel, inputs_of, results_of
+from trainauto.tasks.multitask.task_model import TaskModel, results_of
 from trainauto.tasks.multitask.trainer_data import predictor_for
 
 Loaded = LoadedOptions[MultitaskOptions]

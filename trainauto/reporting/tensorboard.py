@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -10,17 +9,14 @@ from trainauto.core.decisions import Decision, PlanChange, Rollback
 from trainauto.core.records import Progress, StepRecord, ValidationRecord
 from trainauto.core.run_events import ImageArray, Picture, RunEnd, RunSummary
 from trainauto.reporting.curves import Unit, oom_words, step_curves, unit_at_start, unit_for, validation_curves
+from trainauto.reporting.event_file import EventFile
 from trainauto.reporting.formatting import decision_lines
 from trainauto.reporting.sinks import Sink
 from trainauto.reporting.step_stats import StepWindow
 from trainauto.reporting.tensorboard_page import EXPLAINED, charts, unit_in
 
-if TYPE_CHECKING:
-    from torch.utils.tensorboard.writer import SummaryWriter
-
 MOST_PICTURES = 4
 LONGEST_SIDE_PX = 768
-_FLUSH_S = 30
 
 
 class TensorBoard(Sink):
@@ -35,7 +31,7 @@ class TensorBoard(Sink):
         self._folder = folder
         self._every = every
         self._window = StepWindow()
-        self._writer: SummaryWriter | None = None
+        self._file = EventFile(folder)
         self._summary: RunSummary | None = None
         self._unit: Unit | None = None
         self._adjusted = False
@@ -46,12 +42,9 @@ class TensorBoard(Sink):
         Where there are others, of the run that is resumed or of one killed before its first checkpoint, what they hold
         after the step that is resumed from is hidden.
         """
-        from torch.utils.tensorboard.writer import SummaryWriter
-
-        begun_before = self._folder.is_dir() and any(self._folder.iterdir())
-        purge_step = summary.progress.steps + 1 if begun_before else None
+        begun_before = self._file.hide_from(summary.progress.steps + 1)
         unit = unit_in(self._folder) if begun_before else None
-        self._writer = SummaryWriter(str(self._folder), purge_step=purge_step, flush_secs=_FLUSH_S)
+        _ = self._file.writer
         self._summary = summary
         unit = unit or unit_at_start(summary)
         if unit is not None:
@@ -59,13 +52,12 @@ class TensorBoard(Sink):
 
     def _show_memory_in(self, unit: Unit) -> None:
         """Settle the unit, once, and lay out the page that names curves by it."""
-        if self._unit is not None or self._writer is None or self._summary is None:
+        if self._unit is not None or not self._file.is_open or self._summary is None:
             return
         self._unit = unit
-        self._writer.add_text("about/custom_scalars", EXPLAINED.format(unit=unit.lower()), self._summary.progress.steps)
-        self._writer.add_custom_scalars(
-            {"trainauto": {name: ["Multiline", tags] for name, tags in charts(unit).items()}}
-        )
+        writer = self._file.writer
+        writer.add_text("about/custom_scalars", EXPLAINED.format(unit=unit.lower()), self._summary.progress.steps)
+        writer.add_custom_scalars({"trainauto": {name: ["Multiline", tags] for name, tags in charts(unit).items()}})
 
     def step(self, record: StepRecord, decisions: Sequence[Decision], progress: Progress) -> None:  # noqa: ARG002
         """Add a point to every curve, every so many steps, and say what happened at once."""
@@ -78,17 +70,17 @@ class TensorBoard(Sink):
 
     def validation(self, record: ValidationRecord, pictures: Sequence[Picture], decisions: Sequence[Decision]) -> None:
         """Add the means of a validation, the gains over what costs nothing, and pictures."""
-        if self._writer is None:
+        if not self._file.is_open:
             return
         if record.peak is not None:
             self._show_memory_in(unit_for(record.peak.allocated))
         for tag, value in validation_curves(record, self._unit).items():
-            self._writer.add_scalar(tag, value, record.step)
+            self._file.writer.add_scalar(tag, value, record.step)
         for picture in pictures[:MOST_PICTURES]:
             tag = f"{record.dataset}/{picture.name} (bicubic, output, reference)"
-            self._writer.add_image(tag, side_by_side(picture), record.step, dataformats="HWC")
+            self._file.writer.add_image(tag, side_by_side(picture), record.step, dataformats="HWC")
         self._say_adjustments(decisions, record.step)
-        self._writer.flush()
+        self._file.writer.flush()
 
     def rolled_back(self, summary: RunSummary, rollback: Rollback) -> None:
         """Open another event file, which hides what was undone."""
@@ -105,9 +97,7 @@ class TensorBoard(Sink):
 
     def close(self) -> None:
         """Close the event file."""
-        if self._writer is not None:
-            self._writer.close()
-            self._writer = None
+        self._file.close()
 
     def _say_adjustments(self, decisions: Sequence[Decision], step: int) -> None:
         for decision in decisions:
@@ -116,13 +106,13 @@ class TensorBoard(Sink):
                 self._say("adjustment", decision_lines(step, decision, 0)[0], step)
 
     def _say(self, event: str, text: str, step: int) -> None:
-        if self._writer is not None:
-            self._writer.add_text(f"events/{event}", text, step)
+        if self._file.is_open:
+            self._file.writer.add_text(f"events/{event}", text, step)
 
     def _write_steps(self) -> None:
         figures = self._window.figures()
         self._window.clear()
-        if self._writer is None or self._summary is None:
+        if not self._file.is_open or self._summary is None:
             return
         if figures.peak is not None:
             self._show_memory_in(unit_for(figures.peak.allocated))
@@ -132,20 +122,8 @@ class TensorBoard(Sink):
 
     def add_points(self, curves: Mapping[str, float], step: int) -> None:
         """Add a point to each of these curves, by name; nothing happens where no event file is open."""
-        if self._writer is not None:
-            write_points(self._writer, curves, step)
-
-
-def write_points(writer: "SummaryWriter", curves: Mapping[str, float], step: int) -> None:
-    """Add a point to each of these curves of an event file, by name.
-
-    All are in one event: ``add_scalar`` would make one for each, at four times the cost.
-    """
-    from tensorboard.compat.proto.summary_pb2 import Summary  # type: ignore[import-untyped]
-
-    points = [Summary.Value(tag=tag, simple_value=value) for tag, value in curves.items()]
-    file_writer: Any = writer.file_writer  # typed as None, but open since the writer was made
-    file_writer.add_summary(Summary(value=points), step)
+        if self._file.is_open:
+            self._file.add_points(curves, step)
 
 
 def side_by_side(picture: Picture) -> ImageArray:

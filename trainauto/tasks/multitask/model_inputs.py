@@ -49,6 +49,11 @@ def named_inputs(model: nn.Module, columns: Sequence[str]) -> list[str]:
     return [name for name in columns if name not in variadic]
 
 
+def inputs_of(network: nn.Module) -> list[str]:
+    """Return what of a batch a network asks for by name."""
+    return named_inputs(network, list(inspect.signature(network.forward).parameters))
+
+
 def accepted(inputs: Mapping[str, Any], parameters: Sequence[str]) -> dict[str, Any]:
     """Return what of a batch a model's ``forward`` has a parameter for.
 

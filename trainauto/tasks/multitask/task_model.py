@@ -1,6 +1,5 @@
 """A model of several tasks as the engine trains models: a loss for each sample, weighed by its task."""
 
-import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,7 +15,7 @@ from trainauto.optim.precision import Precision
 from trainauto.tasks.multitask.losses.sample_losses import losses_of_samples
 from trainauto.tasks.multitask.losses.step_tasks import StepTasks
 from trainauto.tasks.multitask.losses.task_losses import masks_of
-from trainauto.tasks.multitask.model_inputs import TASK_IDS, accepted, named_inputs
+from trainauto.tasks.multitask.model_inputs import TASK_IDS, accepted, inputs_of
 
 TRAIN_PASS = "train"  # noqa: S105  (no secret)
 """Name of the one pass, in logs and curves."""
@@ -128,11 +127,6 @@ class TaskModel(BaseModel):
         if torch.is_grad_enabled():
             self.tasks.note(self._network, part, found.losses, found.masks, looks=self._looks)
         return {LOSS: loss}
-
-
-def inputs_of(network: nn.Module) -> list[str]:
-    """Return what of a batch a network asks for by name."""
-    return named_inputs(network, list(inspect.signature(network.forward).parameters))
 
 
 def results_of(

@@ -13,8 +13,8 @@ from trainauto.integrations.map_samples import seeded
 from trainauto.tasks.multitask.batches.collator import HeterogeneousCollator
 from trainauto.tasks.multitask.batches.samples import LOOKED_AT, SampleTable, read_samples, tokens_of, with_tokens
 from trainauto.tasks.multitask.losses.sample_losses import losses_of_samples
+from trainauto.tasks.multitask.model_inputs import accepted, inputs_of
 from trainauto.tasks.multitask.prediction.memory_predictor import MemoryPredictor
-from trainauto.tasks.multitask.prediction.traced_batches import taken_by
 
 CountTokens = Callable[[Mapping[str, Any]], int]
 
@@ -148,4 +148,4 @@ def predictor_for(model: nn.Module, dataset: Any, collate: Any, device: torch.de
 def _mean_loss(model: nn.Module, batch: Mapping[str, Any]) -> Tensor:
     """Return the mean loss of a batch's samples: what its step takes does not depend on their weights."""
     count = next(len(leaf) for leaf in batch.values() if isinstance(leaf, Tensor))
-    return losses_of_samples(model(**taken_by(model, batch)), batch.get("labels"), count).mean()
+    return losses_of_samples(model(**accepted(batch, inputs_of(model))), batch.get("labels"), count).mean()

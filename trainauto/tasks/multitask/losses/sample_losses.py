@@ -8,9 +8,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from trainauto.core.errors import InputError, Problem
-
-IGNORED = -100
-"""Label that does not count, as everywhere in torch and transformers."""
+from trainauto.tasks.multitask.batches.padded_rows import NOT_LEARNED
 
 ADVICE = "Have forward return sample_losses, a loss for each sample: {'loss': ..., 'sample_losses': (N,)}; or logits."
 
@@ -70,11 +68,11 @@ def _cross_entropies(logits: Tensor, labels: Tensor, *, shifts_labels: bool) -> 
             )
         )
     losses = functional.cross_entropy(
-        logits.flatten(0, -2), labels.flatten(), reduction="none", ignore_index=IGNORED
+        logits.flatten(0, -2), labels.flatten(), reduction="none", ignore_index=NOT_LEARNED
     ).view(labels.shape)
     if labels.ndim == 1:
         return losses
-    counted = labels.ne(IGNORED).flatten(1).sum(1)
+    counted = labels.ne(NOT_LEARNED).flatten(1).sum(1)
     return losses.flatten(1).sum(1) / counted.clamp(min=1)
 
 
@@ -89,5 +87,5 @@ def _squared_errors(logits: Tensor, labels: Tensor, samples: int) -> Tensor:
     squares = (logits.reshape(samples, -1) - labels.reshape(samples, -1)).square()
     if labels.is_floating_point():
         return squares.mean(1)
-    counts = labels.reshape(samples, -1).ne(IGNORED)
+    counts = labels.reshape(samples, -1).ne(NOT_LEARNED)
     return torch.where(counts, squares, torch.zeros_like(squares)).sum(1) / counts.sum(1).clamp(min=1)

@@ -1,10 +1,9 @@
-"""The figures of a monitor as TensorBoard's curves. torch and tensorboard are imported with the first of them."""
+"""The figures of a monitor as TensorBoard's curves."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from trainauto.reporting.tensorboard import write_points
+from trainauto.reporting.event_file import EventFile
 from trainauto.tasks.multitask.monitoring.batch_metrics import BatchMetrics, EpochMetrics
 from trainauto.tasks.multitask.monitoring.batch_sums import (
     ALLOCATED,
@@ -17,17 +16,12 @@ from trainauto.tasks.multitask.monitoring.batch_sums import (
     BatchSums,
 )
 
-if TYPE_CHECKING:
-    from torch.utils.tensorboard.writer import SummaryWriter
-
 SINGLE_POINTS = 1000
 """Batches at the beginning of which each has its own point; later ones share theirs, so that files stay small."""
 
 BATCHES_A_POINT = 10
 IN_EVERY_RUN = frozenset({LOSS, ALLOCATED, RESERVED, SPEED, RATE, NORM, RECOVERIES})
 """Figures that :mod:`trainauto.reporting.curves` has of every run, most of them under other names."""
-
-_FLUSH_S = 30
 
 
 class MetricsBoard:
@@ -40,11 +34,9 @@ class MetricsBoard:
     """
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._writer: SummaryWriter | None = None
+        self._file = EventFile(folder)
         self._window = BatchSums()
         self._position = -1
-        self._purge_from: int | None = None
         self._shared: Callable[[Mapping[str, float], int], None] | None = None
 
     def share(self, add_points: Callable[[Mapping[str, float], int], None]) -> None:
@@ -55,20 +47,7 @@ class MetricsBoard:
     def resume_at(self, position: int) -> None:
         """Hide what files of before hold from this position on: it is trained again."""
         self.close()
-        self._purge_from = position if self._folder.is_dir() and any(self._folder.iterdir()) else None
-
-    def open(self) -> None:
-        """Open an event file, unless one is open."""
-        if self._writer is None:
-            from torch.utils.tensorboard.writer import SummaryWriter
-
-            self._writer = SummaryWriter(str(self._folder), purge_step=self._purge_from, flush_secs=_FLUSH_S)
-            self._purge_from = None
-
-    def load(self) -> None:
-        """Import what writes event files, without opening one."""
-        import tensorboard.compat.proto.summary_pb2  # type: ignore[import-untyped]  # noqa: F401
-        import torch.utils.tensorboard.writer  # noqa: F401
+        self._file.hide_from(position)
 
     def batch(self, position: int, batch: BatchMetrics) -> None:
         """Add a batch to the curves."""
@@ -95,9 +74,7 @@ class MetricsBoard:
         """Write what waits, and close the event file; a later figure opens another."""
         if self._window.batches:
             self._write_window()
-        if self._writer is not None:
-            self._writer.close()
-            self._writer = None
+        self._file.close()
 
     def _write_window(self) -> None:
         figures, self._window = self._window.figures(), BatchSums()
@@ -107,6 +84,4 @@ class MetricsBoard:
         if self._shared is not None:
             self._shared({tag: value for tag, value in figures.items() if tag not in IN_EVERY_RUN}, position + 1)
             return
-        self.open()
-        if self._writer is not None:
-            write_points(self._writer, figures, position)
+        self._file.add_points(figures, position)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from trainauto.core.errors import InputError, Problem
-from trainauto.core.files import remove_leftovers, write_atomically, write_text_atomically
+from trainauto.core.files import remove_leftovers, write_atomically, write_json_atomically
 from trainauto.core.json_text import read_lines, to_json
 from trainauto.core.line_file import append_lines
 
@@ -116,8 +116,7 @@ class MetricsFiles:
         Raises:
             OSError: there is no room; a report of before stays.
         """
-        text = json.dumps(json.loads(to_json(report)), indent=2, ensure_ascii=False)
-        write_text_atomically(self.report, text + "\n")
+        write_json_atomically(self.report, json.loads(to_json(report)))
 
     def _make(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)

@@ -12,6 +12,7 @@ from typing import Any
 
 from trainauto.core.errors import InputError, Problem
 from trainauto.core.process import without_memory_limit
+from trainauto.reporting.event_file import EventFile
 from trainauto.tasks.multitask.monitoring.batch_metrics import BatchMetrics, EpochMetrics
 from trainauto.tasks.multitask.monitoring.metrics_board import MetricsBoard
 from trainauto.tasks.multitask.monitoring.metrics_files import FOLDER, MetricsFiles
@@ -89,7 +90,7 @@ class DynamicBatchingMonitor:
     def prepare(self) -> None:
         """Load what draws and writes curves, and draw once to nowhere, before a budget is measured beside it."""
         if self._board is not None:
-            self._attempt("writing curves for TensorBoard", self._board.load)
+            self._attempt("writing curves for TensorBoard", EventFile.load)
         if find_spec("matplotlib") is not None:
             self._attempt("drawing", _pictures().warm_up)
             _give_back()

@@ -1,6 +1,5 @@
 """What batches of a model take, out of traces of its step: a dozen, more where memory is no line between them."""
 
-import inspect
 import logging
 import time
 from collections.abc import Callable, Mapping
@@ -19,6 +18,7 @@ from trainauto.memory.cost.ratio_prior import FORWARD_PROCESS, ON_CARD, PROCESS,
 from trainauto.memory.tracing.libraries import card_libraries
 from trainauto.memory.tracing.live_module import LiveModuleTracer
 from trainauto.memory.tracing.trace import Trace, TraceError
+from trainauto.tasks.multitask.model_inputs import accepted, inputs_of
 from trainauto.tasks.multitask.prediction.batch_memory import BatchMemory, Grid, PaddedShape, interpolated
 from trainauto.tasks.multitask.prediction.batch_templates import MakeBatch
 from trainauto.tasks.multitask.prediction.task_sizes import TaskSizes
@@ -44,7 +44,7 @@ def model_loss(model: nn.Module, batch: Mapping[str, Any]) -> Tensor:
     Raises:
         InputError: it gives none.
     """
-    output = model(**taken_by(model, batch))
+    output = model(**accepted(batch, inputs_of(model)))
     loss = output.get("loss") if isinstance(output, Mapping) else getattr(output, "loss", None)
     if not isinstance(loss, Tensor):
         raise InputError(
@@ -54,14 +54,6 @@ def model_loss(model: nn.Module, batch: Mapping[str, Any]) -> Tensor:
             )
         )
     return loss
-
-
-def taken_by(model: nn.Module, batch: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the entries of a batch that a model's ``forward`` names; all of them where it takes any."""
-    parameters = inspect.signature(model.forward).parameters
-    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
-        return dict(batch)
-    return {name: value for name, value in batch.items() if name in parameters}
 
 
 class TracedBatches:
@@ -218,4 +210,4 @@ def _ends(low: int, high: int) -> tuple[int, ...]:
     return (low, high) if low < high else (high,)
 
 
-__all__ = ["Loss", "TraceError", "TracedBatches", "TracedModel", "model_loss", "taken_by"]
+__all__ = ["Loss", "TraceError", "TracedBatches", "TracedModel", "model_loss"]

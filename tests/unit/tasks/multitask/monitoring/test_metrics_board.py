@@ -85,7 +85,6 @@ def test_curves_of_a_run_get_what_they_lack(tmp_path: Path) -> None:
 
 def test_a_figure_after_the_end_has_a_file_of_its_own(tmp_path: Path) -> None:
     board = MetricsBoard(tmp_path)
-    board.load()
     for number in range(2):
         board.batch(number, a_batch(number))
         board.close()
