@@ -37,6 +37,11 @@ class Curves:
         return self._steps
 
     @property
+    def width(self) -> int:
+        """How many steps a range is."""
+        return self._width
+
+    @property
     def are_summed_up(self) -> bool:
         """Whether a range is more than one step."""
         return self._width > 1

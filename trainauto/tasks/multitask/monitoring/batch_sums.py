@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterator
 
 from trainauto.tasks.multitask.monitoring.batch_metrics import BatchMetrics, EpochMetrics
 
@@ -39,17 +39,6 @@ class Spread:
         self._squares += weight * away * (value - self._mean)
         self._low, self._high = min(self._low, value), max(self._high, value)
 
-    def merge(self, other: "Spread") -> None:
-        """Take all figures of another in."""
-        if other.weight <= 0:
-            return
-        total = self.weight + other.weight
-        away = other._mean - self._mean
-        self._squares += other._squares + away * away * self.weight * other.weight / total
-        self._mean += away * (other.weight / total)
-        self.weight = total
-        self._low, self._high = min(self._low, other._low), max(self._high, other._high)
-
     @property
     def mean(self) -> float | None:
         """Weighted mean; ``None`` where there is no figure."""
@@ -76,11 +65,28 @@ class Spread:
         return {f"{name}{unit}": value for name, value in figures.items()}
 
 
-class BatchSums:
-    """Some batches as one: those of an epoch, of a run, of a point of a curve.
+def measured(batch: BatchMetrics) -> Iterator[tuple[str, float, float]]:
+    """Yield what was measured of a batch: tag, figure, and what the figure weighs in a mean.
 
-    Losses are weighted by samples, speed by seconds: its mean is samples over seconds. In all else each batch counts
-    once. Norms that overflowed are left out.
+    Losses are weighted by samples, speed by seconds, so that its mean is samples over seconds. In all else each batch
+    counts once. Norms that overflowed are left out.
+    """
+    samples, speed, norm = batch.samples_by_task, batch.throughput_samples_per_sec, batch.gradient_norm
+    figures: list[tuple[str, float | None, float]] = [
+        (LOSS, batch.loss, batch.batch_size),
+        (BATCH_SIZE, batch.batch_size, 1),
+        (ALLOCATED, batch.memory_allocated_mb, 1),
+        (RESERVED, batch.memory_reserved_mb, 1),
+        (RATE, batch.learning_rate, 1),
+        (NORM, norm if norm is not None and math.isfinite(norm) else None, 1),
+        (SPEED, speed, batch.batch_size / speed if speed else 0),
+        *((f"{TASK_LOSS}{task}", loss, samples.get(task, 0)) for task, loss in batch.per_task_loss.items()),
+    ]
+    return ((tag, value, weight) for tag, value, weight in figures if value is not None and weight > 0)
+
+
+class BatchSums:
+    """Some batches as one: those of an epoch, or of a run; :func:`measured` says what each figure weighs.
 
     Attributes:
         batches: how many.
@@ -104,29 +110,15 @@ class BatchSums:
 
     def add(self, batch: BatchMetrics) -> None:
         """Take one more batch in."""
-        samples, speed = batch.samples_by_task, batch.throughput_samples_per_sec
-        self._count(1, batch.batch_size, int(batch.is_oom_recovery), samples, (batch.timestamp, batch.timestamp))
-        norm = batch.gradient_norm
-        figures: list[tuple[str, float | None, float]] = [
-            (LOSS, batch.loss, batch.batch_size),
-            (BATCH_SIZE, batch.batch_size, 1),
-            (ALLOCATED, batch.memory_allocated_mb, 1),
-            (RESERVED, batch.memory_reserved_mb, 1),
-            (RATE, batch.learning_rate, 1),
-            (NORM, norm if norm is not None and math.isfinite(norm) else None, 1),
-            (SPEED, speed, batch.batch_size / speed if speed else 0),
-            *((f"{TASK_LOSS}{task}", loss, samples.get(task, 0)) for task, loss in batch.per_task_loss.items()),
-        ]
-        for tag, value, weight in figures:
-            if value is not None:
-                self._spreads[tag].add(value, weight)
-
-    def merge(self, other: "BatchSums") -> None:
-        """Take the batches of another in, which were trained after these."""
-        times = other.first_timestamp, other.last_timestamp
-        self._count(other.batches, other.samples, other.oom_recoveries, other.task_samples, times)
-        for tag, spread in other._spreads.items():
-            self._spreads[tag].merge(spread)
+        self.batches += 1
+        self.samples += batch.batch_size
+        self.oom_recoveries += batch.is_oom_recovery
+        self.task_samples.update(batch.samples_by_task)
+        if self.first_timestamp is None:
+            self.first_timestamp = batch.timestamp
+        self.last_timestamp = batch.timestamp
+        for tag, value, weight in measured(batch):
+            self._spreads[tag].add(value, weight)
 
     @property
     def task_means(self) -> dict[str, float]:
@@ -174,20 +166,3 @@ class BatchSums:
             recorded_batches=self.batches,
             recorded_samples=self.samples,
         )
-
-    def _count(
-        self,
-        batches: int,
-        samples: int,
-        oom_recoveries: int,
-        of_tasks: Mapping[str, int],
-        times: tuple[float | None, float | None],
-    ) -> None:
-        self.batches += batches
-        self.samples += samples
-        self.oom_recoveries += oom_recoveries
-        for task, count in of_tasks.items():
-            self.task_samples[task] += count
-        first, last = times
-        self.first_timestamp = first if self.first_timestamp is None else self.first_timestamp
-        self.last_timestamp = self.last_timestamp if last is None else last

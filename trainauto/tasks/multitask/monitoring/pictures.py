@@ -20,7 +20,7 @@ from trainauto.core.files import write_atomically
 from trainauto.core.words import counted
 from trainauto.tasks.multitask.monitoring import batch_sums as tags
 from trainauto.tasks.multitask.monitoring.batch_metrics import BatchMetrics, EpochMetrics
-from trainauto.tasks.multitask.monitoring.metric_curves import CurvePoint, relative_losses, smoothed
+from trainauto.tasks.multitask.monitoring.metric_curves import smoothed
 from trainauto.tasks.multitask.monitoring.metrics_history import MetricsHistory
 
 MOST_TASKS = 10
@@ -101,7 +101,7 @@ def draw_task_comparison(path: Path, history: MetricsHistory, so_far: EpochMetri
     figure.suptitle(f"Tasks: {_title(history, points=False)}", fontsize=13)
     epochs = history.epochs or ([so_far] if so_far is not None else [])
     _draw_epoch_losses(by_epoch, epochs, tasks, colours)
-    relative = relative_losses(history.curves.points)
+    relative = history.curves.relative_losses()
     _draw_bars(fallen, {task: relative[task] for task in tasks if task in relative}, colours, "{:.3g}")
     fallen.set_title("Loss, last tenth over first tenth", loc="left")
     fallen.set_xlabel("ratio of mean losses (below 1 the task was learned)")
@@ -118,15 +118,11 @@ class _Curves:
     """Points of a run as lists of numbers; NaN, which leaves a gap, where nothing was measured."""
 
     def __init__(self, history: MetricsHistory) -> None:
-        points: Sequence[CurvePoint] = history.curves.points
-        self.x = [point.position for point in points]
+        self.of = history.curves.of
+        self.x = history.curves.positions
         self.tasks = _shown_tasks(history)
         self.colours = _colours(self.tasks)
         self.recoveries = history.run.oom_recoveries
-        self._figures = [point.sums.figures() for point in points]
-
-    def of(self, tag: str, missing: float = math.nan) -> list[float]:
-        return [figures.get(tag, missing) for figures in self._figures]
 
 
 def _draw_loss(axes: Axes, curves: _Curves) -> None:
@@ -171,7 +167,7 @@ def _draw_one(axes: Axes, curves: _Curves, tag: str, title: str, unit: str, *, s
 
 
 def _draw_shares(axes: Axes, curves: _Curves) -> None:
-    shares = [curves.of(f"{tags.TASK_SHARE}{task}", 0.0) for task in curves.tasks]
+    shares = [curves.of(f"{tags.TASK_SHARE}{task}") for task in curves.tasks]
     if len(curves.x) >= SMOOTHED_FROM_POINTS:
         shares = [smoothed(values, len(values) / 20) for values in shares]
     if shares and len(curves.x) > 1:
@@ -245,7 +241,7 @@ def _draw_line(
 
 
 def _mark_recoveries(axes: Axes, curves: _Curves, values: Sequence[float]) -> None:
-    times = curves.of(tags.RECOVERIES, 0.0)
+    times = curves.of(tags.RECOVERIES)
     marked = [(x, y) for x, y, count in zip(curves.x, values, times, strict=True) if count and math.isfinite(y)]
     if marked:
         label = f"ran out of memory, recovered ({counted(curves.recoveries, 'batch')})"
@@ -299,7 +295,7 @@ def _title(history: MetricsHistory, *, points: bool = True) -> str:
     hidden = len(run.task_samples) - MOST_TASKS
     if hidden > 0:
         parts.append(f"the {MOST_TASKS} tasks with the most samples of {len(run.task_samples)}")
-    if points and len(history.curves.points) >= SMOOTHED_FROM_POINTS:
+    if points and len(history.curves.positions) >= SMOOTHED_FROM_POINTS:
         parts.append("thick lines are running means")
     if points and history.curves.batches_a_point > 1:
         parts.append(f"a point stands for {history.curves.batches_a_point} batches")

@@ -4,7 +4,6 @@ from typing import Any
 
 from trainauto.tasks.multitask.monitoring.batch_metrics import EpochMetrics
 from trainauto.tasks.multitask.monitoring.batch_sums import ALLOCATED, BATCH_SIZE, LOSS, SPEED, TASK_LOSS, BatchSums
-from trainauto.tasks.multitask.monitoring.metric_curves import relative_losses
 from trainauto.tasks.multitask.monitoring.metrics_history import MetricsHistory
 
 UNITS = {
@@ -48,7 +47,7 @@ def report_of(history: MetricsHistory, so_far: EpochMetrics | None) -> dict[str,
 
 
 def _by_task(run: BatchSums, history: MetricsHistory) -> dict[str, dict[str, Any]]:
-    relative = relative_losses(history.curves.points)
+    relative = history.curves.relative_losses()
     return {
         task: {
             "samples": count,

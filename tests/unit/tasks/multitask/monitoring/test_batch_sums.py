@@ -36,20 +36,9 @@ def test_a_spread_is_what_all_figures_at_once_give(figures: list[tuple[float, fl
     assert spread_of(figures).to_dict("_mb") == pytest.approx(expected, rel=1e-6, abs=1e-4)
 
 
-@given(FIGURES, FIGURES)
-def test_merged_spreads_are_one(first: list[tuple[float, float]], second: list[tuple[float, float]]) -> None:
-    merged = spread_of(first)
-    merged.merge(spread_of(second))
-    assert merged.to_dict() == pytest.approx(spread_of(first + second).to_dict(), rel=1e-6, abs=1e-4)
-
-
 def test_a_spread_of_nothing() -> None:
     spread = spread_of([(5.0, 0.0)])
     assert spread.to_dict() == {"min": None, "max": None, "mean": None, "std": None}
-    spread.merge(Spread())
-    assert spread.weight == 0
-    spread.merge(spread_of([(2.0, 1.0)]))
-    assert spread.mean == 2
 
 
 def test_an_epoch_is_made_as_its_fields_say() -> None:
@@ -127,14 +116,3 @@ def test_a_norm_that_overflowed_counts_in_no_mean_and_a_loss_does() -> None:
     sums = sums_of([a_batch(0, gradient_norm=math.inf, loss=math.nan), a_batch(1, gradient_norm=3.0)])
     assert sums.of(NORM).mean == 3
     assert math.isnan(sums.as_epoch(0, 1.0).avg_loss or 0)
-
-
-@given(st.integers(1, 12), st.integers(1, 12))
-def test_merged_sums_are_one(first: int, second: int) -> None:
-    batches = [a_batch(number, is_oom_recovery=number % 3 == 0) for number in range(first + second)]
-    merged, whole = sums_of(batches[:first]), sums_of(batches)
-    merged.merge(sums_of(batches[first:]))
-    one, other = (sums.as_epoch(0, 1.0).to_dict() for sums in (merged, whole))
-    for name, value in other.items():
-        assert one[name] == pytest.approx(value), name
-    assert (merged.first_timestamp, merged.last_timestamp) == (whole.first_timestamp, whole.last_timestamp)
