@@ -1,6 +1,5 @@
 """training_log.json: the course of the losses as one JSON object, for readers that want a single small file."""
 
-import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
@@ -10,7 +9,7 @@ from typing import Any
 from trainauto.core.decisions import Decision, Rollback
 from trainauto.core.errors import InputError
 from trainauto.core.files import write_text_atomically
-from trainauto.core.json_text import to_json
+from trainauto.core.json_text import read_object, to_json
 from trainauto.core.record_json import validation_to_dict
 from trainauto.core.records import Progress, StepRecord, ValidationRecord
 from trainauto.core.run_events import Picture, RunEnd, RunSummary
@@ -61,7 +60,8 @@ class SummaryJson(Sink):
 
     def start(self, summary: RunSummary) -> None:
         """Begin the object, or continue that of the run that is resumed."""
-        before = _read(self._path) if summary.resumed else {}
+        # Written whole or not at all; a person may have edited or deleted it.
+        before = read_object(self._path) if summary.resumed else {}
         self._stride = max(int(before.get("stride", 0)), self._print_freq)
         self._losses = [entry for entry in before.get("losses", []) if entry["step"] <= summary.progress.steps]
         run = RunDirectory(self._path.parent)
@@ -154,12 +154,3 @@ def about_run(summary: RunSummary) -> dict[str, Any]:
         "facts": [list(fact) for fact in summary.facts],
         "environment": environment(),
     }
-
-
-def _read(path: Path) -> dict[str, Any]:
-    # Written whole or not at all; a person may have edited or deleted it.
-    try:
-        entry = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return entry if isinstance(entry, dict) else {}

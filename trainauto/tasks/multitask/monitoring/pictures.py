@@ -70,14 +70,14 @@ def _training_curves(history: MetricsHistory) -> Figure:
     figure.subplots_adjust(left=0.07, right=0.98, bottom=0.04, top=0.94, wspace=0.18, hspace=0.32)
     panels = list(figure.subplots(4, 2).flat)
     figure.suptitle(_title(history), fontsize=13)
-    _draw_loss(panels[0], curves)
+    _draw_figure(panels[0], curves, tags.LOSS, "Loss, mean over samples", "loss", "all tasks, as minimised")
     _draw_task_losses(panels[1], curves)
     _draw_memory(panels[2], curves)
-    _draw_batch_size(panels[3], curves)
-    _draw_one(panels[4], curves, tags.SPEED, "Speed", "samples / s")
+    _draw_figure(panels[3], curves, tags.BATCH_SIZE, "Batch size", "samples", "samples of a batch")
+    _draw_figure(panels[4], curves, tags.SPEED, "Speed", "samples / s")
     _draw_shares(panels[5], curves)
-    _draw_one(panels[6], curves, tags.RATE, "Learning rate of the first group", "learning rate", smooth=False)
-    _draw_one(panels[7], curves, tags.NORM, "Gradient norm before clipping", "gradient norm")
+    _draw_figure(panels[6], curves, tags.RATE, "Learning rate of the first group", "learning rate")
+    _draw_figure(panels[7], curves, tags.NORM, "Gradient norm before clipping", "gradient norm")
     for panel in panels:
         panel.set_xlabel("batch (optimizer step)")
         panel.set_xlim(curves.x[0] - 0.5, curves.x[-1] + 0.5)
@@ -125,10 +125,13 @@ class _Curves:
         self.recoveries = history.run.oom_recoveries
 
 
-def _draw_loss(axes: Axes, curves: _Curves) -> None:
-    losses = curves.of(tags.LOSS)
-    _draw_line(axes, curves.x, losses, "all tasks, as minimised", BLUE)
-    _finish(axes, "Loss, mean over samples", "loss", [losses], may_be_log=True)
+def _draw_figure(axes: Axes, curves: _Curves, tag: str, title: str, unit: str, label: str = "") -> None:
+    values = curves.of(tag)
+    _draw_line(axes, curves.x, values, label or unit, BLUE, smooth=tag not in (tags.BATCH_SIZE, tags.RATE))
+    if tag == tags.BATCH_SIZE:
+        _mark_recoveries(axes, curves, values)
+    may_be_log, from_zero = tag in (tags.LOSS, tags.RATE), tag in (tags.BATCH_SIZE, tags.SPEED)
+    _finish(axes, title, unit, [values], may_be_log=may_be_log, from_zero=from_zero)
 
 
 def _draw_task_losses(axes: Axes, curves: _Curves) -> None:
@@ -151,19 +154,6 @@ def _draw_memory(axes: Axes, curves: _Curves) -> None:
         _draw_line(axes, curves.x, reserved, "reserved", ORANGE, smooth=False)
     _mark_recoveries(axes, curves, allocated)
     _finish(axes, "Memory", f"memory / {unit}", [allocated, reserved], from_zero=True)
-
-
-def _draw_batch_size(axes: Axes, curves: _Curves) -> None:
-    sizes = curves.of(tags.BATCH_SIZE)
-    _draw_line(axes, curves.x, sizes, "samples of a batch", BLUE, smooth=False)
-    _mark_recoveries(axes, curves, sizes)
-    _finish(axes, "Batch size", "samples", [sizes], from_zero=True)
-
-
-def _draw_one(axes: Axes, curves: _Curves, tag: str, title: str, unit: str, *, smooth: bool = True) -> None:
-    values = curves.of(tag)
-    _draw_line(axes, curves.x, values, unit, BLUE, smooth=smooth)
-    _finish(axes, title, unit, [values], may_be_log=tag == tags.RATE, from_zero=tag == tags.SPEED)
 
 
 def _draw_shares(axes: Axes, curves: _Curves) -> None:
