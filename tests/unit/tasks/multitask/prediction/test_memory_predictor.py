@@ -179,6 +179,7 @@ def test_a_model_that_cannot_be_traced_is_said_to_be(caplog: pytest.LogCaptureFi
     with caplog.at_level(logging.WARNING):
         assert predictor.predict_sample_memory("one") == pytest.approx(published_gib(1))
     assert [record.message[:29] for record in caplog.records] == ["the model cannot be traced (t"]
+    assert not predictor.follows_model  # so that nothing of this model is weighed by another one's figures
 
 
 def test_what_is_missing_is_named() -> None:
@@ -202,4 +203,5 @@ def test_sizes_and_batches_can_be_given_instead_of_a_dataset() -> None:
     sizes = {"a": TaskSize(0, 1), "b": TaskSize(0, 3)}
     predictor = MemoryPredictor("cpu", model=nn.Linear(1, 4), samples=sizes, make_batch=make_batch, loss=loss)
     assert predictor.tasks == ["a", "b"]
+    assert predictor.follows_model
     assert predictor.predict_batch_memory({"b": 900_000}) > 1.5 * predictor.predict_batch_memory({"a": 900_000})
