@@ -11,6 +11,7 @@ import random
 import sys
 from collections import Counter
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from trainauto.core.process import set_environment
@@ -28,7 +29,7 @@ from trainauto.options.load import load_options  # noqa: E402
 MIB = 1024**2
 ROOMY_STEPS = 6
 SHORT = (0.2, 0.8)
-"""Budgets of the short rank, as shares of the peak of a step."""
+"""Budgets of the short rank, as shares of the usual peak of a step."""
 
 
 def main(options: str, out: str) -> None:
@@ -38,7 +39,7 @@ def main(options: str, out: str) -> None:
 
         def watched(of: Training, batch: Batch, data_seconds: float) -> StepRecord | None:
             is_short = ranks.rank == 1 and len(peaks) >= ROOMY_STEPS
-            of.meter.set_budget(int(max(peaks) * pick.uniform(*SHORT)) if is_short else 512 * MIB)
+            of.meter.set_budget(int(median(peaks) * pick.uniform(*SHORT)) if is_short else 512 * MIB)
             record = trained(of, batch, data_seconds)
             of.loader.update_plan(run.first_plan)  # what has failed would come in pieces from now on
             if record is None:
