@@ -46,9 +46,9 @@ def write_chats(file: Path, count: int = 9, first: int = 0) -> Path:
     return file
 
 
-def write_picture(file: Path, number: int) -> str:
+def write_picture(file: Path, number: int, size_px: tuple[int, int] | None = None) -> str:
     """Write a picture that is like no other of these."""
-    width, height = SIZES_PX[number % len(SIZES_PX)]
+    width, height = size_px or SIZES_PX[number % len(SIZES_PX)]
     pixels = np.random.default_rng(number).integers(0, 64, (height, width, 3))
     pixels[..., number % 3] += 160
     Image.fromarray(pixels.astype(np.uint8)).save(file)

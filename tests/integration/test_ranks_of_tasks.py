@@ -13,8 +13,8 @@ import torch
 from safetensors.torch import load_file
 
 from tests.acceptance import ACCEPTANCE, only_in_acceptance
-from tests.integration.commands import command, merged, step_records, write_options
-from tests.integration.finetune_runs import finetune_options, write_chats, write_model
+from tests.integration.commands import command, merged, step_records, tiny_options, write_options
+from tests.integration.finetune_runs import finetune_options, write_chats, write_model, write_picture
 from tests.integration.multitask_runs import multitask_options
 from tests.integration.ranks import finish, start, train_ranks
 from tests.integration.test_elastic import ranks_under, torchrun, wait_for_steps
@@ -68,7 +68,9 @@ def run_of(folder: Path) -> Path:
 
 def weights(run: Path) -> Mapping[str, torch.Tensor]:
     pointer = json.loads((run / "checkpoints" / "latest.json").read_text())
-    return load_file(run / "checkpoints" / pointer["folder"] / "model.safetensors")
+    folder = run / "checkpoints" / pointer["folder"]
+    (file,) = (file for file in folder.glob("*.safetensors") if not file.stem.endswith("_ema"))
+    return load_file(file)
 
 
 def trained(file: Path, ranks: int, *more: str, each: Sequence[str] = ()) -> list[dict[str, Any]]:
@@ -84,6 +86,15 @@ def covers_epochs(records: list[dict[str, Any]], samples: int) -> None:
         assert record["first_sample"] == position
         position += record["samples"]
         assert (position - 1) // samples == record["first_sample"] // samples
+
+
+def images(folder: Path) -> dict[str, Any]:
+    gt = folder / "gt"
+    gt.mkdir()
+    for number in range(11):
+        write_picture(gt / f"{number:02}.png", number, (48, 40))
+    train_options = {"total_iter": STEPS, "optim_g": {"type": "SGD", "lr": 0.01}, "ema_decay": 0}
+    return tiny_options(gt, datasets={"train": {"batch_size_per_gpu": 2}}, train=train_options, val={"val_freq": 10})
 
 
 def again(folder: Path) -> dict[str, Any]:
@@ -102,7 +113,7 @@ CASES = {
     (rows, ""): True,
     (several, ""): True,
     (adapters, "fully_shard"): True,
-    **dict.fromkeys([(texts, ""), (conversations, ""), (packed_tasks, "")], False),
+    **dict.fromkeys([(texts, ""), (conversations, ""), (packed_tasks, ""), (images, "")], False),
     **dict.fromkeys([(rows, "fully_shard"), (again, "fully_shard"), (pictured, "fully_shard")], False),
     **dict.fromkeys([(each, "ddp_overlap") for each in (texts, again, conversations, several, packed_tasks)], False),
 }
@@ -124,7 +135,8 @@ def test_two_ranks_train_what_one_process_repeats(
     records = trained(file, 3, "--auto_resume", "--force_yml", f"{length}={LONGER}")
     assert [record["step"] for record in records] == list(range(1, LONGER + 1))
     assert [record["ranks"]["count"] for record in records] == [2] * STEPS + [3] * (LONGER - STEPS)
-    covers_epochs(records, json.loads((run_of(tmp_path) / "origin.json").read_text())["samples"])
+    if make is not images:  # whose steps go beyond the end of an epoch
+        covers_epochs(records, json.loads((run_of(tmp_path) / "origin.json").read_text())["samples"])
 
     run = run_of(tmp_path)
     is_repeated_by_one_process(run, records)
