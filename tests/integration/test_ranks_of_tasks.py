@@ -92,7 +92,7 @@ def images(folder: Path) -> dict[str, Any]:
     gt = folder / "gt"
     gt.mkdir()
     for number in range(11):
-        write_picture(gt / f"{number:02}.png", number, (48, 40))
+        write_picture(gt / f"image_{number:03}.png", number, (48, 40))
     train_options = {"total_iter": STEPS, "optim_g": {"type": "SGD", "lr": 0.01}, "ema_decay": 0}
     return tiny_options(gt, datasets={"train": {"batch_size_per_gpu": 2}}, train=train_options, val={"val_freq": 10})
 
