@@ -126,11 +126,28 @@ def test_two_ranks_train_as_one(name: str, tmp_path: Path, write_images: Callabl
 
 @pytest.mark.parametrize(
     ("name", "what"),
-    [("ScheduleFreeAdamW", "validated by other weights"), ("Muon", "who gets which"), ("adaan", "no optimizer named")],
+    [
+        ("ScheduleFreeAdamW", "validate other weights than they train"),
+        ("Muon", "needs a second optimizer"),
+        ("adaan", r"(?s)no optimizer named 'adaan'.*Did you mean 'Adan'"),
+        ("prodgy", "(?s)no optimizer.*Did you mean 'Prodigy'"),
+    ],
 )
 def test_what_is_not_there_is_refused(name: str, what: str) -> None:
     with pytest.raises(InputError, match=what):
         OPTIMIZERS.get(name)
+
+
+def test_arguments_are_checked(tmp_path: Path) -> None:
+    """The package's classes take any name in silence, and fail in the first step where betas are too few."""
+    for arguments, what in (
+        ({"beta": 0.9}, "no argument 'beta'"),
+        ({"betas": [0.9, 0.99]}, "must be 3 numbers, got 2"),
+    ):
+        changes = {"train": {"optim_g": {"type": "Adan", **arguments}}}
+        with pytest.raises(InputError, match=what) as caught:
+            model_of(write_options(tmp_path / "run.yml", options_of("Adan", tmp_path / "none", **changes)))
+        assert caught.value.problems[0].place is not None
 
 
 def test_a_package_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

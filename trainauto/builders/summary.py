@@ -43,17 +43,28 @@ def run_summary(parts: RunParts, directory: RunDirectory, model: BaseModel, plan
 
 def _facts(parts: RunParts, directory: RunDirectory) -> tuple[tuple[str, str], ...]:
     """Return the further lines of the start."""
-    options, settings, ranks = parts.loaded.options, parts.settings, parts.ranks
+    options, settings = parts.loaded.options, parts.settings
     threads, (workers, lookahead) = torch.get_num_threads(), options.loading
     processes = counted(threads, "thread"), counted(workers, "worker"), f"{counted(lookahead, 'batch')} ahead"
-    together = f"{ranks.world_size}, batches by {options.distributed.batches}"
     return (
-        *((("ranks", together),) if ranks.world_size > 1 else ()),
+        *_rank_words(parts),
         *parts.task.facts(),
         ("seed", f"{options.manual_seed}, torch {torch.__version__}, {', '.join(processes)}"),
         ("curves", str(directory.tensorboard) if settings.has_curves else ""),
         ("trackers", tracker_words(settings.trackers, settings.root)),
     )
+
+
+def _rank_words(parts: RunParts) -> tuple[tuple[str, str], ...]:
+    """Say how ranks train together; on one, that what is for several has no effect."""
+    chosen, count = parts.loaded.options.distributed, parts.ranks.world_size
+    meeting = "fully_shard" if chosen.fully_shard else "ddp_overlap" if chosen.ddp_overlap else ""
+    if count == 1:
+        return (("ranks", f"1: {meeting} has no effect without torchrun"),) if meeting else ()
+    ways = {"fully_shard": "weights are sharded (fully_shard)", "ddp_overlap": "gradients overlap (ddp_overlap)"}
+    shares = ", ".join(f"{weight:.3g}" for weight in parts.sharding.weights)
+    batches = "equal batches" if parts.sharding.is_equal else f"batches by memory, in shares of {shares}"
+    return (("ranks", ", ".join(filter(None, [str(count), batches, ways.get(meeting, "")]))),)
 
 
 def device_name(device: torch.device) -> str:

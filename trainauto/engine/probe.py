@@ -130,8 +130,9 @@ def _largest_batch(run: Training, plan: Plan) -> Batch:
     """Return the largest batch that this rank may have under a plan."""
     dataset, sharding = run.loader.dataset, run.loader.sharding
     weight = sharding.weights[run.ranks.rank]
+    own = plan if BATCH_SIZE in plan else plan.with_size(max(1, int(plan.size * weight)))
     with without_memory_limit():
-        tensors = dataset.largest_batch(plan, max(1, int(plan.batch_size * weight)))
+        tensors = dataset.largest_batch(own, max(1, int(plan.batch_size * weight)))
     shape = dataset.workload.shape(tensors)
     return Batch(tensors, dataset.workload, (dataset.sample_name(0),) * shape.samples, 0, plan, plan, shape)
 

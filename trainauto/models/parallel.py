@@ -5,6 +5,7 @@ memory ends the group, and torchrun starts it again from the last checkpoint.
 """
 
 import inspect
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -190,7 +191,9 @@ def load_shards(networks: Networks, optimizers: Optimizers, folder: Path) -> Non
     settings = {name: settings_of(optimizer) for name, (_, optimizer) in optimizers.items()}
     parts = _parts(networks, optimizers)
     try:
-        load_parts(parts, checkpoint_id=folder)
+        with warnings.catch_warnings():  # one process may well read what several wrote
+            warnings.filterwarnings("ignore", message="torch.distributed is disabled", category=UserWarning)
+            load_parts(parts, checkpoint_id=folder)
     except (OSError, RuntimeError, ValueError, CheckpointException) as error:
         raise CheckpointError(f"cannot load {folder}: {error}") from error
     for name, network in networks.items():

@@ -124,9 +124,11 @@ def cosine_of_periods(
     Raises:
         ValueError: periods and weights are not as many, or a period is 0 or less.
     """
+    if not periods or min(periods) <= 0:
+        raise ValueError(f"periods must be lengths above 0, got {periods}")
     weights = restart_weights or [1.0] * len(periods)
-    if len(weights) != len(periods) or not periods or min(periods) <= 0:
-        raise ValueError(f"periods must be some, above 0, and have as many restart_weights; got {periods}, {weights}")
+    if len(weights) != len(periods):
+        raise ValueError(f"restart_weights must be {len(periods)}, one for each period, got {len(weights)}")
     ends = list(accumulate(periods))
 
     def factor(at: float) -> float:

@@ -166,7 +166,11 @@ def test_counted_in_samples_they_are_the_same_under_a_batch_that_doubles(case: s
 @pytest.mark.parametrize(
     ("name", "arguments", "what"),
     [
-        ("CosineAnnealingRestartLR", {"periods": [10, 10], "restart_weights": [1]}, "periods must be some"),
+        (
+            "CosineAnnealingRestartLR",
+            {"periods": [10, 10], "restart_weights": [1]},
+            "must be 2, one for each period",
+        ),
         ("CosineAnnealingWarmRestarts", {"T_0": 0}, "T_0 must be above 0"),
         ("KneeLR", {"explore_ratio": 1.5}, "explore_ratio must lie in 0 to 1"),
         ("StepLR", {"step_size": 0}, "step_size must be above 0"),

@@ -3,6 +3,8 @@
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import islice
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,6 +15,7 @@ from trainauto.core.errors import InputError
 from trainauto.core.plan import Plan
 from trainauto.core.sharding import SINGLE_PROCESS, SampleSharding
 from trainauto.data.dynamic_loader import DynamicDataLoader
+from trainauto.engine.probe import _largest_batch
 from trainauto.tasks.text.training.text_dataset import TextDataset, draws_of, token_axis
 
 LENGTHS = np.random.default_rng(4).integers(2, 20, 61)
@@ -174,3 +177,12 @@ def test_a_resume_on_other_texts_is_refused_with_their_file() -> None:
     words = r"(?s)has 60 samples, the checkpoint was written with 61: what is read of b.txt differs.*auto_resume"
     with loader_of(of_files(LENGTHS[:-1]), 4) as loader, pytest.raises(InputError, match=words):
         loader.load_state_dict(state)
+
+
+def test_what_is_measured_before_the_run_is_a_ranks_own_share() -> None:
+    """The larger rank tries the whole plan, the smaller one its share: readings are scaled to the larger one's."""
+    dataset = dataset_of("padded")
+    for rank, rows in ((0, 10), (1, 5)):
+        loader = SimpleNamespace(dataset=dataset, sharding=SampleSharding((1.0, 0.5)))
+        run: Any = SimpleNamespace(loader=loader, ranks=SimpleNamespace(rank=rank))
+        assert _largest_batch(run, Plan.of(tokens=10 * dataset.row_tokens)).shape.tokens == rows * dataset.row_tokens
