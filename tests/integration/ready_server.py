@@ -4,7 +4,7 @@ python -m tests.integration.ready_server SOCKET [PYPROJECT]
 
 What is forked has read no option, computed nothing and started no thread. It ends as every Python process does, but for
 taking its modules apart. With PYPROJECT, lines are marked by probes as in the tests' own processes, and written when
-nobody can ask any more.
+all processes that could ask have ended.
 """
 
 import atexit
@@ -56,7 +56,7 @@ def load() -> None:
 
 
 def serve(requests: socket.socket) -> None:
-    """Fork a keeper for every request, until nobody can ask any more; what was forked may ask as well."""
+    """Fork a keeper for every request, until all processes that could ask have ended; forked ones may ask, too."""
     signal.signal(signal.SIGCHLD, reap)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for those who ask, and for what was forked
     of_forks, asked_by_forks = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)

@@ -47,13 +47,6 @@ def _evaluating(model: BaseModel) -> Iterator[None]:
             module.training = was_training
 
 
-@contextmanager
-def _until_signal(signals: StopSignals, together: bool) -> Iterator[None]:
-    """Have a signal end what follows where it is; ranks that run every pass together hear of it between passes."""
-    with nullcontext() if together else signals.raising(_StopHeardError):
-        yield
-
-
 @dataclass
 class _Sums:
     """What one rank has measured.
@@ -159,7 +152,9 @@ class BatchedValidation(ABC):
         start, together = time.perf_counter(), model.is_sharded
         mine, stopped = _Sums({}, 0.0, 0), False
         try:
-            with _until_signal(signals, together), without_memory_limit() as limited, _evaluating(model):
+            # Ranks that run every pass together hear of a signal between passes, not where it comes.
+            at_once = nullcontext() if together else signals.raising(_StopHeardError)
+            with at_once, without_memory_limit() as limited, _evaluating(model):
                 if together:
                     mine = self._sums_in_step(model, ranks, signals, limited)
                 else:
@@ -167,8 +162,8 @@ class BatchedValidation(ABC):
         except _StopHeardError:
             stopped = True
         except Exception:
-            if not together:  # else nobody waits where a word would be heard
-                ranks.all_gather_object({"failed": True, "signal": 0})  # the others wait for what this one says
+            if not together:  # with sharded weights, the other ranks wait in a pass and would not hear of it
+                ranks.all_gather_object({"failed": True, "signal": 0})
             raise
         messages = ranks.all_gather_object(
             {"failed": False, "signal": signals.received if stopped else 0, "sums": asdict(mine)}

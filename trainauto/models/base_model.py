@@ -222,7 +222,7 @@ class BaseModel(ABC):
             load_shards(*self._parts(), folder)
             return
         if self.is_sharded:
-            advice = "continue without it, or begin with its weights (path: pretrain_network_g)"
+            advice = "continue without it, or begin a new run from its weights"
             raise CheckpointError(f"{folder} was written without fully_shard: {advice}")
         for name, network in self.networks.items():
             left_out = self.left_out_of_checkpoints(name)

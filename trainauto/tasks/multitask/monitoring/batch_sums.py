@@ -127,7 +127,7 @@ class BatchSums:
         return {tag.removeprefix(TASK_LOSS): mean for tag, mean in means.items() if mean is not None}
 
     def figures(self) -> dict[str, float]:
-        """Return what curves show, by tag; what nobody measured is left out.
+        """Return what curves show, by tag; tags without measurements are left out.
 
         Memory is the highest, out of memory a count, all else a mean: the same in pictures and in TensorBoard.
         """

@@ -198,7 +198,7 @@ class PackedRowDraws:
         most = min(samples, sharding.held_by(self._together(first_sample, plan)))
         if sharding.is_equal:
             return most
-        # Who has which of them follows from the whole draw: fewer are taken, which fit whoever has which.
+        # Which rank has which text depends on the whole draw: the number returned fits for any assignment.
         epoch, place = divmod(first_sample, len(self.lengths))
         lengths = self.lengths[self.stream.order(epoch)[place:]]
         return next((batch for batch in range(most, 1, -1) if self._fits_any_way(lengths, batch, plan)), 1)
