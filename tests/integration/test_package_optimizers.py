@@ -21,17 +21,18 @@ from trainauto.engine.traced_training import TracedModel, empty_batch
 from trainauto.forecast.traced_run import FakeRun
 from trainauto.models.base_model import BaseModel
 from trainauto.optim import OPTIMIZERS
+from trainauto.optim.muon import split_for_muon
 from trainauto.optim.package_optimizers import TESTED
 from trainauto.options.load import load_options
 from trainauto.tasks.sr.data.image_crops import ImageCrops
 
-NAMES = ("AdamW", "NAdam", *TESTED)
-RATES = {"Prodigy": 1.0, "Lion": 1e-4}
+NAMES = ("AdamW", "AdanScheduleFree", "NAdam", *TESTED)
+RATES = {"Prodigy": 1.0, "Lion": 1e-4, "Muon": 0.02}
 STEPS, SIDE, SAMPLES = 20, 12, 4
 
 
 def options_of(name: str, folder: Path, **changes: Any) -> dict[str, Any]:
-    network = {"type": "compact", "num_feat": 8, "num_conv": 1}
+    network = {"type": "compact", "num_feat": 8, "num_conv": 2}
     train_options = {"optim_g": {"type": name, "lr": RATES.get(name, 1e-3)}, "ema_decay": 0, "total_iter": STEPS}
     return merged(tiny_options(folder, network_g=network, train=train_options), changes)
 
@@ -68,7 +69,8 @@ def test_steps_are_those_of_a_plain_loop_and_resume_to_the_bit(name: str, tmp_pa
     scale, ours = load_options(file).options.scale, model_of(file)
     torch.manual_seed(0)
     network: nn.Module = build_network(load_options(file)).train()
-    optimizer = OPTIMIZERS.get(name)(network.parameters(), lr=RATES.get(name, 1e-3))
+    parameters = split_for_muon(network, network.parameters()).groups if name == "Muon" else network.parameters()
+    optimizer = OPTIMIZERS.get(name)(parameters, lr=RATES.get(name, 1e-3))
     saved = tmp_path / "checkpoint"
     saved.mkdir()
     for step in range(STEPS):
@@ -127,8 +129,8 @@ def test_two_ranks_train_as_one(name: str, tmp_path: Path, write_images: Callabl
 @pytest.mark.parametrize(
     ("name", "what"),
     [
-        ("ScheduleFreeAdamW", "validate other weights than they train"),
-        ("Muon", "needs a second optimizer"),
+        ("ScheduleFreeAdamW", "(?s)pytorch_optimizer's schedule-free optimizers.*Write AdamWScheduleFree"),
+        ("AdamWScheduleFreeClosure", "(?s)no optimizer named.*Did you mean 'AdamWScheduleFree'"),
         ("adaan", r"(?s)no optimizer named 'adaan'.*Did you mean 'Adan'"),
         ("prodgy", "(?s)no optimizer.*Did you mean 'Prodigy'"),
     ],

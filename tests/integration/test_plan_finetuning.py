@@ -95,7 +95,7 @@ def test_planned_bytes_are_those_that_a_run_foresees(
         loaded, PartsRequest(precision, SINGLE_PROCESS, pretrained=True, check_samples=lambda _samples: None)
     )
     real = FakeTraining(  # the model that was loaded, and the batches of its data, without their numbers
-        lambda mode: finetuned_model(fake_copy(parts.network, mode, {}), loaded.options, precision),
+        lambda mode: finetuned_model(fake_copy(parts.network, mode, {}), loaded, precision),
         lambda wanted: largest_batch(parts.train_set, wanted),
         clips=True,
         told=told_by(parts.train_set),

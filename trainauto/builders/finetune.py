@@ -13,6 +13,7 @@ from trainauto.builders.components import locate_errors
 from trainauto.builders.finetune_automations import largest_step, with_own_automations
 from trainauto.builders.finetune_data import build_finetune_data, processor_of
 from trainauto.builders.finetune_words import Pair, measured_words, model_words, packed_words, rate_words, step_words
+from trainauto.builders.optimizers import trainer_optimizer
 from trainauto.builders.task_parts import PartsRequest, TaskParts
 from trainauto.core.errors import InputError, Problem
 from trainauto.core.plan import BATCH_SIZE, Axis, Plan
@@ -27,7 +28,6 @@ from trainauto.engine.validation_set import ValidationSet
 from trainauto.models.activation_checkpointing import ActivationCheckpointingError, blocks_of
 from trainauto.models.base_model import BaseModel
 from trainauto.models.parallel import Parallel
-from trainauto.optim.adamw import trainer_adamw
 from trainauto.optim.precision import Precision
 from trainauto.optim.registry import SCHEDULES
 from trainauto.optim.schedules import RateSchedule
@@ -118,7 +118,7 @@ class FinetuneParts(TaskParts):
             sets = {name: looked.conversations for name, looked in self._data.looked_through.items()}
             has_pictures = {name: [bool(one.images) for one in some] for name, some in sets.items()}
             check_every_pass_uses_all(self.loaded, self.network, has_pictures)
-        model = finetuned_model(self.network, options, precision, parallel)
+        model = finetuned_model(self.network, self.loaded, precision, parallel)
         model.frozen_from = f"model.name {options.model.name}" if options.lora is not None else ""
         return model
 
@@ -221,12 +221,17 @@ def check_earlier(loaded: Loaded, directory: RunDirectory) -> None:
 
 
 def finetuned_model(
-    network: nn.Module, options: FinetuneOptions, precision: Precision, parallel: Parallel | None = None
+    network: nn.Module, loaded: Loaded, precision: Precision, parallel: Parallel | None = None
 ) -> ConversationModel:
-    """Return a network as the engine trains it; conversations without pictures leave weights out."""
-    training = options.training
+    """Return a network as the engine trains it; conversations without pictures leave weights out.
+
+    Raises:
+        InputError: there is no such optimizer, or it does not fit here.
+    """
+    training = loaded.options.training
     forward = parallel(network, leaves_weights_out=True) if parallel is not None else network
-    optimizer = trainer_adamw(network, training.learning_rate, training.weight_decay)
+    path, rate, decay = ("training", "optim"), training.learning_rate, training.weight_decay
+    optimizer = trainer_optimizer(loaded, path, training.optim, network, rate, decay)
     return ConversationModel(network, optimizer, precision, training.learning_rate, forward=forward)
 
 

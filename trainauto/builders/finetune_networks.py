@@ -54,7 +54,7 @@ def fake_finetuning(
     samples.workload = workload
 
     def build(_mode: FakeTensorMode) -> ConversationModel:
-        return finetuned_model(fake_model(loaded, precision), loaded.options, precision, parallel)
+        return finetuned_model(fake_model(loaded, precision), loaded, precision, parallel)
 
     return build, lambda plan: largest_batch(samples, plan), tuple(workload.told())
 

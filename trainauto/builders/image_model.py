@@ -137,14 +137,14 @@ def build_model(
         extras["parallel"] = parallel
     if network_d is not None and optim_d is not None:
         extras["network_d"] = _build_discriminator(loaded, network_d, channels_of(network), pretrained=pretrained)
-        extras["make_optimizer_d"] = optimizer_maker(loaded, "optim_d", optim_d)
+        extras["make_optimizer_d"] = optimizer_maker(loaded, ("train", "optim_d"), optim_d, extras["network_d"])
         extras |= _pace_of(loaded, model_class)
     extras |= _averaging_of(loaded, model_class)
     extras |= _terms_of(loaded, model_class, {position: names[position] for position in losses})
     model: BaseModel = model_class(
         network,
         {names[position]: loss for position, loss in losses.items()},
-        optimizer_maker(loaded, "optim_g", options.train.optim_g),
+        optimizer_maker(loaded, ("train", "optim_g"), options.train.optim_g, network),
         precision,
         ema_decay=options.train.ema_decay,
         channels_last=options.use_channels_last,
@@ -183,13 +183,15 @@ def _pace_of(loaded: LoadedOptions, model_class: Callable[..., Any]) -> dict[str
 
 def _averaging_of(loaded: LoadedOptions, model_class: Callable[..., Any]) -> dict[str, Any]:
     """Return how the average begins where it does so otherwise than by default, for a model that knows of it."""
-    averaging = averaging_of(loaded.options.train)
+    averaging = averaging_of(loaded.options.train, loaded.options.train.optim_g)
     if averaging == PLAIN:
         return {}
     if "averaging" not in inspect.signature(model_class).parameters:
-        with locate_errors(loaded, ("train",)):
-            message = f"{loaded.options.model_type} knows no ema_power, ema_update_after_step and ema_switch_iter"
-            raise InputError(Problem(message, advice="Remove them."))
+        what = "ema_power, ema_update_after_step and ema_switch_iter"
+        if averaging.of_optimizer:
+            what = "schedule-free optimizers, whose result is an average"
+        with locate_errors(loaded, ("train", "optim_g") if averaging.of_optimizer else ("train",)):
+            raise InputError(Problem(f"{loaded.options.model_type} knows no {what}", advice="Remove them."))
     return {"averaging": averaging}
 
 

@@ -118,10 +118,10 @@ def build_language_model(
         loaded.options.model.kind,
         layout,
         vocabulary.pad,
-        optimizer_maker(loaded, "optim", train.optim),
+        optimizer_maker(loaded, ("train", "optim"), train.optim, network),
         precision,
         ema_decay=train.ema_decay,
-        averaging=averaging_of(train),
+        averaging=averaging_of(train, train.optim),
         parallel=parallel,
     )
     checkpoint_gradients(loaded, model)

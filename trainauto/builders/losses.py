@@ -9,6 +9,7 @@ from trainauto.builders.components import build_component, checked_arguments, lo
 from trainauto.core.errors import InputError, Problem
 from trainauto.options.fields import Component
 from trainauto.options.load import LoadedOptions
+from trainauto.options.run_options import is_schedule_free
 from trainauto.options.schema import Options
 from trainauto.options.source_locations import KeyPath
 from trainauto.options.training_options import LossTermOptions
@@ -40,7 +41,8 @@ def build_losses(loaded: LoadedOptions) -> dict[int, nn.Module]:
         _refuse_left_out(loaded, path, chosen)
         _warn_of_late(loaded.options, chosen)
         losses[position] = build_component(loaded, LOSSES, path, chosen.type, chosen.arguments)()
-        if needs_average(losses[position]) and not loaded.options.train.ema_decay:
+        train = loaded.options.train
+        if needs_average(losses[position]) and not train.ema_decay and not is_schedule_free(train.optim_g.type):
             with locate_errors(loaded, (*path, "type")):
                 message = f"loss '{chosen.type}' compares with the averaged network, and ema_decay is 0"
                 raise InputError(Problem(message, advice="Write an ema_decay above 0, or remove the loss."))

@@ -9,7 +9,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from trainauto.builders.components import build_component, locate_errors
 from trainauto.builders.multitask_data import TRAIN, TaskData
-from trainauto.builders.optimizers import checkpoint_gradients
+from trainauto.builders.optimizers import checkpoint_gradients, trainer_optimizer
 from trainauto.core.batch import Batch
 from trainauto.core.plan import Plan
 from trainauto.data.packing import BatchCost
@@ -21,7 +21,6 @@ from trainauto.integrations.samples import NestedSamples, Template
 from trainauto.integrations.structure import Structure
 from trainauto.models.base_model import BaseModel
 from trainauto.models.parallel import Parallel
-from trainauto.optim.adamw import trainer_adamw
 from trainauto.optim.precision import Precision
 from trainauto.options.load import LoadedOptions
 from trainauto.options.multitask_options import MultitaskOptions
@@ -122,7 +121,8 @@ def build_task_model(
     if shared:
         steps.balance_at(shared)
     forward = parallel(network, leaves_weights_out=True) if parallel is not None else network
-    optimizer = trainer_adamw(network, train.learning_rate, train.weight_decay)
+    path, rate, decay = ("train", "optim"), train.learning_rate, train.weight_decay
+    optimizer = trainer_optimizer(loaded, path, train.optim, network, rate, decay)
     model = TaskModel(network, optimizer, precision, steps, forward=forward)
     checkpoint_gradients(loaded, model)
     return model

@@ -1,16 +1,19 @@
 """Schedules of the learning rate, from options."""
 
 import logging
+from collections.abc import Iterable
 from typing import Any
+
+from torch.optim import Optimizer
 
 from trainauto.builders.components import build_component
 from trainauto.core.run_events import LengthUnit
 from trainauto.models.base_model import BaseModel
 from trainauto.optim import SCHEDULES
 from trainauto.optim.registry import Shape
-from trainauto.optim.schedules import RateSchedule
+from trainauto.optim.schedules import ROUNDING, Placed, RateSchedule
 from trainauto.options.load import LoadedOptions
-from trainauto.options.run_options import RunOptions, RunTraining
+from trainauto.options.run_options import RunOptions, RunTraining, is_schedule_free
 from trainauto.options.schema import Options
 
 logger = logging.getLogger(__name__)
@@ -72,7 +75,25 @@ def build_schedule(loaded: LoadedOptions[RunOptions], model: BaseModel, total: i
     warmup = train.warmup_steps or train.warmup_ratio * total
     for optimizer in model.optimizers.values():
         RateSchedule.remember_rates(optimizer)
+    _warn_of_shape(train.scheduler.type, shape, unit, model.optimizers.values())
     return RateSchedule(shape, total, unit, warmup)
+
+
+def _warn_of_shape(name: str, shape: Shape, unit: LengthUnit, optimizers: Iterable[Optimizer]) -> None:
+    """Say where a schedule does what its file may not want: it ends early, raises rates, or is not needed."""
+    kinds = [type(one).__name__ for one in optimizers if is_schedule_free(type(one).__name__)]
+    if kinds and name.lower() not in ("constant", "none", "constantlr"):
+        logger.warning("%s needs no schedule: scheduler %s changes its rate all the same", kinds[0], name)
+    if not isinstance(shape, Placed):
+        return
+    if shape.end is not None and shape.end < shape.total * (1.0 - ROUNDING):
+        then = "rises again" if name.lower() in ("cosine", "cosineannealinglr") else "stays as it is then"
+        logger.warning("scheduler %s ends after %g of %g %s: the rate %s", name, shape.end, shape.total, unit, then)
+    rates = [group["lr"] for optimizer in optimizers for group in optimizer.param_groups]
+    if shape.floor > min(rates):
+        logger.warning(
+            "eta_min %g of scheduler %s is above the rate %g, which rises to it", shape.floor, name, min(rates)
+        )
 
 
 def length_of(train: RunTraining, epochs: float | None, samples: int) -> tuple[int, LengthUnit]:

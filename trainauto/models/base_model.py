@@ -27,8 +27,9 @@ from trainauto.models.activation_checkpointing import (
 )
 from trainauto.models.parallel import Networks, Optimizers, has_shards, is_sharded, load_shards, save_shards
 from trainauto.models.weights import load_weights, save_weights
-from trainauto.optim.ema import Ema
+from trainauto.optim.ema import Averaging, Ema
 from trainauto.optim.optimizers import settings_of
+from trainauto.optim.schedule_free import ScheduleFreeAverage
 
 logger = logging.getLogger(__name__)
 
@@ -171,6 +172,13 @@ class BaseModel(ABC):
     def feed_data(self, batch: Batch) -> MicroBatch:
         """Move a batch to the device, still uint8; :meth:`passes` convert the micro-batch they work on."""
         return {name: tensor.to(self.device, non_blocking=True) for name, tensor in batch.tensors.items()}
+
+    def keep_average(self, name: str, decay: float, averaging: Averaging, optimizer: str) -> None:
+        """Keep the average of a network where there is to be one: ``decay`` is above 0, or its optimizer has one."""
+        if averaging.of_optimizer:
+            self.averages[name] = ScheduleFreeAverage(self.networks[name], lambda: self.optimizers[optimizer])
+        elif decay:
+            self.averages[name] = Ema(self.networks[name], decay, averaging)
 
     def after_step(self, average_share: float = 1.0) -> None:
         """Follow the weights once all passes have stepped; to averages it was ``average_share`` steps."""

@@ -16,11 +16,13 @@ class Averaging:
             rises to ``decay``; ``None`` where it keeps ``decay`` from the first step on.
         copies_until: up to this step the average is a copy of the weights.
         returns_every: after so many steps, again and again, the weights become the average; 0 is never.
+        of_optimizer: the average is that of a schedule-free optimizer, which has no decay and begins by itself.
     """
 
     power: float | None = None
     copies_until: int = 0
     returns_every: int = 0
+    of_optimizer: bool = False
 
 
 PLAIN = Averaging()

@@ -1,8 +1,8 @@
-"""Optimizers of the package pytorch_optimizer by their names there, imported when one is asked for."""
+"""Optimizers of pytorch_optimizer and schedulefree by their names there, imported when one is asked for."""
 
 import importlib
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import wraps
 from typing import Any
 
@@ -11,74 +11,81 @@ from torch.optim import Optimizer
 from trainauto.core.errors import InputError, Problem, nearest
 from trainauto.core.registry import Registry, in_one_word
 
-PACKAGE = "pytorch_optimizer"
+PACKAGE, SCHEDULE_FREE_PACKAGE = "pytorch_optimizer", "schedulefree"
 INSTALL = "pip install 'trainauto[optimizers]'"
 
-TESTED = ("ADOPT", "Adan", "Lion", "Prodigy", "SOAP", "StableAdamW")
-"""Those that are tested here; others of the package are taken by name as they are."""
+TESTED = ("ADOPT", "Adan", "AdamWScheduleFree", "Lion", "Muon", "Prodigy", "SOAP", "StableAdamW")
+"""Those that are tested here; others of the packages are taken by name as they are."""
 
-NOT_YET = {
-    "schedulefree": "Schedule-free optimizers validate other weights than they train, which is not supported yet",
-    "muon": "Muon is for hidden matrices and needs a second optimizer for other weights, which is not supported yet",
-}
-"""Parts of names of optimizers that would train something else than they say, and why."""
+OF_SCHEDULE_FREE = ("AdamWScheduleFree", "RAdamScheduleFree", "SGDScheduleFree")
+"""What is taken of schedulefree; its other classes are references and wrappers."""
+
+ALIASES: Mapping[str, str] = {"adamwsf": "adamwschedulefree"}
+"""Further names, in one word: neosr's."""
 
 
 class Optimizers(Registry[Callable[..., Optimizer]]):
-    """Optimizers that are registered, and behind them those of the package."""
+    """Optimizers that are registered, and behind them those of the packages."""
 
     def get(self, name: str) -> Callable[..., Optimizer]:
         """Return the optimizer called ``name``.
 
         Raises:
-            InputError: there is none, or it is one of the package, which is not installed, or which does not fit here.
+            InputError: there is none, or it is one of a package, which is not installed, or which does not fit here.
         """
         if name in self:
             return super().get(name)
-        found = _of_package(in_one_word(name))
+        word = in_one_word(name)
+        found = _of_packages(ALIASES.get(word, word))
         if found is None:
-            known = [*self, *TESTED, *_names_of_package()]
+            known = [*self, *TESTED, *_names_of(PACKAGE), *_names_of(SCHEDULE_FREE_PACKAGE)]
             raise InputError(Problem(f"there is no optimizer named '{name}'", advice=nearest(name, known)))
         return found
 
 
-def _of_package(word: str) -> Callable[..., Optimizer] | None:
-    """Return an optimizer of the package by its name in one word; ``None`` where there is none.
+def _of_packages(word: str) -> Callable[..., Optimizer] | None:
+    """Return an optimizer of a package by its name in one word; ``None`` where there is none.
 
     Raises:
         InputError: it is a tested one, and the package is not installed; or it does not fit here.
     """
-    for part, why in NOT_YET.items():
-        if part in word:
-            raise InputError(Problem(why, advice=f"Choose another one, such as {', '.join(TESTED)}."))
+    if word.startswith("schedulefree"):
+        message = f"{PACKAGE}'s schedule-free optimizers are not supported"
+        raise InputError(Problem(message, advice=f"Write {' or '.join((OF_SCHEDULE_FREE[0], 'AdanScheduleFree'))}."))
+    package = SCHEDULE_FREE_PACKAGE if word.endswith("schedulefree") else PACKAGE
     try:
-        package = importlib.import_module(PACKAGE)
+        kinds = _optimizers_in(importlib.import_module(package))
     except ImportError as error:
         tested = next((name for name in TESTED if in_one_word(name) == word), None)
         if tested is None:
             return None
-        message = f"{tested} is an optimizer of the package {PACKAGE}, which is not installed"
+        message = f"{tested} is an optimizer of the package {package}, which is not installed"
         raise InputError(Problem(message, advice=f"Install it: {INSTALL}.")) from error
-    found = next((one for known, one in _optimizers_in(package).items() if in_one_word(known) == word), None)
+    found = next((one for known, one in kinds.items() if in_one_word(known) == word), None)
     return None if found is None else _with_checked_arguments(found)
 
 
-def _names_of_package() -> list[str]:
+def _names_of(package: str) -> list[str]:
     try:
-        return list(_optimizers_in(importlib.import_module(PACKAGE)))
+        return list(_optimizers_in(importlib.import_module(package)))
     except ImportError:
         return []
 
 
 def _optimizers_in(package: Any) -> dict[str, type[Optimizer]]:
-    kinds = vars(package).items()
-    return {name: kind for name, kind in kinds if isinstance(kind, type) and issubclass(kind, Optimizer)}
+    known = OF_SCHEDULE_FREE if package.__name__ == SCHEDULE_FREE_PACKAGE else None
+    return {
+        name: kind
+        for name, kind in vars(package).items()
+        if isinstance(kind, type) and issubclass(kind, Optimizer) and (known is None or name in known)
+    }
 
 
 def _with_checked_arguments(kind: type[Optimizer]) -> Callable[..., Optimizer]:
     """Return what makes an optimizer, and takes the arguments that its class names: classes take any others in silence.
 
-    The function raises ``ValueError`` where ``betas`` are not as many as the class has.
+    The function raises ``ValueError`` where ``betas`` are not as many as the class has, or the first of a schedule-free
+    optimizer is 0, with which its average cannot be computed.
     """
     signature = inspect.signature(kind)
     named = [one for one in signature.parameters.values() if one.kind is not one.VAR_KEYWORD]
@@ -89,7 +96,12 @@ def _with_checked_arguments(kind: type[Optimizer]) -> Callable[..., Optimizer]:
         betas = arguments.get("betas")
         if isinstance(default, tuple) and betas is not None and len(betas) != len(default):
             raise ValueError(f"betas of {kind.__name__} must be {len(default)} numbers, got {len(betas)}")
-        return kind(*positional, **arguments)
+        optimizer = kind(*positional, **arguments)
+        if kind.__name__ in OF_SCHEDULE_FREE:
+            if betas is not None and betas[0] <= 0:
+                raise ValueError(f"betas[0] of {kind.__name__} must be above 0, got {betas[0]}")
+            optimizer.train()  # type: ignore[attr-defined]  # and never anything else: see ScheduleFreeAverage
+        return optimizer
 
     make.__signature__ = signature.replace(parameters=named)  # type: ignore[attr-defined]
     return make

@@ -43,12 +43,14 @@ class Placed:
         total: length of the run.
         floor: rate that a factor of 0 stands for, not a factor itself.
         peak: rate that a factor of 1 stands for; ``None`` for the configured one.
+        end: where it ends, in the run's unit; ``None`` is nowhere or the end of the run.
     """
 
     at: Callable[[float], float]
     total: float
     floor: float = 0.0
     peak: float | None = None
+    end: float | None = None
 
     def __call__(self, done: float) -> float:
         """Return the factor where so large a share of the whole run is done."""
@@ -84,7 +86,7 @@ def cosine(
     if T_max is None and eta_min is None:
         return lambda done: end_factor + (1.0 - end_factor) * _fallen(done)
     length = T_max if T_max is not None else total
-    return Placed(lambda at: _fallen(at / length), total, eta_min or 0.0)
+    return Placed(lambda at: _fallen(at / length), total, eta_min or 0.0, end=T_max)
 
 
 @SCHEDULES.register("cosine_with_restarts")
@@ -137,7 +139,7 @@ def cosine_of_periods(
             return 0.0
         return weights[number] * _fallen((at - (ends[number] - periods[number])) / periods[number])
 
-    return Placed(factor, total, eta_min)
+    return Placed(factor, total, eta_min, end=ends[-1])
 
 
 @SCHEDULES.register("CosineAnnealingWarmRestarts")
@@ -190,7 +192,7 @@ def cosine_after_warmup(
         done = min(1.0, (at - warmup_iters) / max(1.0, end - warmup_iters))
         return eta_min_ratio + (1.0 - eta_min_ratio) * _fallen(done)
 
-    return Placed(factor, total)
+    return Placed(factor, total, end=total_iters)
 
 
 @SCHEDULES.register("OneCycleLR")
@@ -232,7 +234,7 @@ def one_cycle(
             begin, first = end, then
         return first
 
-    return Placed(factor, total, peak=max_lr)
+    return Placed(factor, total, peak=max_lr, end=total_steps)
 
 
 @SCHEDULES.register("KneeLR", "knee")
@@ -255,7 +257,10 @@ def knee(
     end = total if total_steps is None else total_steps
     falls_from = explore_ratio * end
     return Placed(
-        lambda at: 1.0 if at <= falls_from else max(0.0, (end - at) / (end - falls_from)), total, peak=peak_lr
+        lambda at: 1.0 if at <= falls_from else max(0.0, (end - at) / (end - falls_from)),
+        total,
+        peak=peak_lr,
+        end=total_steps,
     )
 
 
@@ -302,7 +307,7 @@ def warmup_stable_decay(
         left = fall((at - falls_from) / num_decay_steps)
         return min_lr_ratio + (1.0 - min_lr_ratio) * left if cooldown_type == "cosine" else left
 
-    return Placed(factor, total)
+    return Placed(factor, total, end=falls_from + num_decay_steps)
 
 
 @SCHEDULES.register("polynomial", "PolynomialLR")
@@ -315,7 +320,7 @@ def polynomial(total: float, power: float = 1.0, total_iters: float | None = Non
         total_iters: where it is 0, in the unit the run's length is counted in; the end of the run where left out.
     """
     end = total if total_iters is None else total_iters
-    return Placed(lambda at: (1.0 - min(at, end) / end) ** power, total)
+    return Placed(lambda at: (1.0 - min(at, end) / end) ** power, total, end=total_iters)
 
 
 @SCHEDULES.register("step", "StepLR")

@@ -1,10 +1,11 @@
 """Checks of options that are fine alone and impossible together, each of which says what it reads."""
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Generic, Protocol, TypeVar
 
 from trainauto.core.words import counted
-from trainauto.options.run_options import AveragedTraining, FileOptions, RunTraining
+from trainauto.options.fields import Component
+from trainauto.options.run_options import AveragedTraining, FileOptions, RunTraining, is_schedule_free
 from trainauto.options.source_locations import KeyPath, dotted
 from trainauto.options.validation_errors import Finding
 
@@ -73,12 +74,31 @@ def names_differ(sets: Iterable[tuple[KeyPath, NamedSet]]) -> Iterator[Finding]:
             yield Finding((*path, "name") if "name" in dataset.model_fields_set else path, message, advice, at_key=True)
 
 
-def averages_there_are(train: AveragedTraining, ema_decay: float) -> Iterator[Finding]:
-    """Refuse what says how an average begins where there is none."""
+def averages_there_are(
+    train: AveragedTraining, ema_decay: float, optimizer: Component, warmups: Mapping[str, Component | None]
+) -> Iterator[Finding]:
+    """Refuse what says how an average begins where there is none, or where a schedule-free optimizer has its own.
+
+    Args:
+        train: the section.
+        ema_decay: of the moving average.
+        optimizer: of the weights that are averaged.
+        warmups: all optimizers by key, which may rise to their rate themselves.
+    """
+    has_own = is_schedule_free(optimizer.type)
     for key in ("ema_power", "ema_update_after_step", "ema_switch_iter"):
-        if getattr(train, key) and not ema_decay:
+        if getattr(train, key) and not ema_decay and not has_own:
             message = f"{key} is that of the averaged weights, and ema_decay is 0"
             yield Finding(("train", key), message, "Write an ema_decay above 0, or remove it.", at_key=True)
+    for key in ("ema_decay", "ema_power", "ema_update_after_step", "ema_switch_iter"):
+        if getattr(train, key) and has_own:
+            message = f"{optimizer.type} keeps the average itself that is validated and saved"
+            yield Finding(("train", key), message, f"Remove {key}.", at_key=True)
+    for key, one in warmups.items():
+        if one is not None and one.arguments.get("warmup_steps") and (train.warmup_steps or train.warmup_ratio):
+            path = ("train", key, "warmup_steps")
+            message = f"warm-up is given twice, for the run and as warmup_steps of {one.type}"
+            yield Finding(path, message, "Remove one: the rate would rise by both.", at_key=True)
 
 
 def warmup_ends(train: RunTraining, *, counts_samples: bool) -> Iterator[Finding]:

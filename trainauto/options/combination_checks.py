@@ -48,7 +48,9 @@ def one_length(options: Options) -> Iterator[Finding]:
 @_reads("train")
 def averages_begin_somewhere(options: Options) -> Iterator[Finding]:
     """How an average begins is said of one that there is."""
-    yield from averages_there_are(options.train, options.train.ema_decay)
+    train = options.train
+    optimizers = {"optim_g": train.optim_g, "optim_d": train.optim_d}
+    yield from averages_there_are(train, train.ema_decay, train.optim_g, optimizers)
 
 
 @_reads("train")

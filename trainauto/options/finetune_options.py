@@ -5,9 +5,18 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from trainauto.options.fields import FolderName, Fraction, NonNegativeInt, PositiveInt, Roots, Section, option
+from trainauto.options.fields import (
+    Component,
+    FolderName,
+    Fraction,
+    NonNegativeInt,
+    PositiveInt,
+    Roots,
+    Section,
+    option,
+)
 from trainauto.options.resource_options import MemoryOptions
-from trainauto.options.run_options import OF_STEPS, FileOptions, RunSettings
+from trainauto.options.run_options import OF_STEPS, OPTIMIZER_BESIDE_RATE, FileOptions, RunSettings
 from trainauto.options.text_options import LoraOptions
 from trainauto.options.tracker_options import TrackerOptions
 
@@ -121,7 +130,7 @@ class FinetuneTraining(Section):
         reason="none: rates stay those of the file, whatever the batch",
     )
     learning_rate: Positive = option(
-        2e-4, "Rate of AdamW.", reason="for adapters; all weights of a trained model want a tenth of it"
+        2e-4, "Learning rate.", reason="for adapters; all weights of a trained model want a tenth of it"
     )
     lr_scheduler_type: Literal["linear", "cosine", "constant", "none", "multistep", "cosine_with_restarts"] = option(
         "linear", "How the rate goes after the warm-up; linear and cosine end at 0, none is constant."
@@ -136,7 +145,8 @@ class FinetuneTraining(Section):
     warmup_steps: NonNegativeInt = option(
         0, "As warmup_ratio, in steps.", unit="optimizer steps", reason="0: the ratio"
     )
-    weight_decay: NonNegative = option(0.0, "Decay of AdamW.", reason="transformers' value")
+    weight_decay: NonNegative = option(0.0, "Weight decay; biases and norms have none.", reason="transformers' value")
+    optim: Component | None = OPTIMIZER_BESIDE_RATE
     max_grad_norm: Positive | None = option(1.0, "Largest gradient norm; null is off.", reason="transformers' value")
     logging_steps: PositiveInt = option(10, "Steps between lines on the console.", unit="optimizer steps")
     save_steps: PositiveInt = option(
@@ -235,7 +245,7 @@ class FinetuneOptions(FileOptions):
         training = {"per_device_train_batch_size", "gradient_accumulation_steps", "max_batch_size", "max_grad_norm"}
         included: dict[str, Any] = {
             **dict.fromkeys(("task", "model", "lora", "dataset", *OF_STEPS), True),
-            "training": {*training, "weight_decay"},
+            "training": {*training, "weight_decay", "optim"},
         }
         return self.model_dump(mode="json", include=included) | self.of_sums(world_size)
 

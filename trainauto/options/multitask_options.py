@@ -6,7 +6,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from trainauto.options.fields import Component, Fraction, PositiveInt, option
 from trainauto.options.resource_options import MemoryOptions
-from trainauto.options.run_options import RunOptions, RunTraining
+from trainauto.options.run_options import OPTIMIZER_BESIDE_RATE, RunOptions, RunTraining
 from trainauto.options.text_options import TokenizerOptions
 
 Positive = Annotated[float, Field(gt=0.0)]
@@ -36,13 +36,16 @@ class MultitaskTraining(RunTraining):
     total_epochs: Positive | None = option(
         None, "Length of the run; schedules count samples.", unit="passes over the training set"
     )
-    learning_rate: Positive = option(5e-5, "Rate of AdamW.", reason="for models that were trained before")
+    learning_rate: Positive = option(5e-5, "Learning rate.", reason="for models that were trained before")
     scheduler: Component = option(
         Component(type="constant"),
         "constant, linear, cosine, cosine_with_restarts or multistep, after the warm-up; counted in steps with "
         "total_iter, else in samples.",
     )
-    weight_decay: NonNegative = option(0.0, "Decay of AdamW.", reason="that of transformers' Trainer")
+    weight_decay: NonNegative = option(
+        0.0, "Weight decay; biases and norms have none.", reason="that of transformers' Trainer"
+    )
+    optim: Component | None = OPTIMIZER_BESIDE_RATE
     base_batch_size: PositiveInt = option(
         16, "Samples of a forward pass at the start; memory decides from there.", unit="samples"
     )

@@ -24,6 +24,15 @@ CONTROLLER = "DynamicBatchSizeOptimizer"
 """The automation that steers batches by memory."""
 
 
+OPTIMIZER_BESIDE_RATE = option(
+    None,
+    "Optimizer with its arguments, e.g. `{type: Lion, betas: [0.9, 0.99]}`: Adam, AdamW, NAdam or SGD of torch, or "
+    "one of the package pytorch_optimizer by its name there. Its rate and decay are learning_rate and weight_decay.",
+    reason="null: AdamW as transformers' Trainer makes it",
+)
+"""Option of tasks that name the rate as transformers' Trainer does."""
+
+
 class RunPaths(Section):
     """Where runs go."""
 
@@ -68,6 +77,11 @@ class RunTraining(Section):
     grad_clip: Annotated[float, Field(gt=0.0)] | None = option(
         None, "Largest gradient norm; larger gradients are scaled down to it.", reason="off"
     )
+
+
+def is_schedule_free(optimizer: str) -> bool:
+    """Return whether an optimizer of that name keeps the average that is its result, beside the weights in training."""
+    return in_one_word(optimizer).endswith(("schedulefree", "adamwsf", "adansf"))
 
 
 class AveragedTraining(RunTraining):

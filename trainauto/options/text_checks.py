@@ -85,7 +85,8 @@ def one_length(options: TextOptions) -> Iterator[Finding]:
 @_reads("train")
 def averages_begin_somewhere(options: TextOptions) -> Iterator[Finding]:
     """How an average begins is said of one that there is."""
-    yield from averages_there_are(options.train, options.train.ema_decay)
+    train = options.train
+    yield from averages_there_are(train, train.ema_decay, train.optim, {"optim": train.optim})
 
 
 @_reads("train")

@@ -162,8 +162,9 @@ class TextTrainOptions(AveragedTraining):
     )
     optim: Component = option(
         ...,
-        "Optimizer with its arguments: Adam, AdamW, NAdam or SGD of torch, or one of the package pytorch_optimizer by "
-        "its name there, such as adan, lion, prodigy or soap.",
+        "Optimizer with its arguments: Adam, AdamW, NAdam or SGD of torch, AdanScheduleFree, or one of the packages "
+        "pytorch_optimizer and schedulefree by its name there, such as adan, lion, muon, prodigy, soap or "
+        "AdamWScheduleFree.",
     )
     tokens_per_batch: PositiveInt = option(
         2048,
@@ -181,7 +182,10 @@ class TextTrainOptions(AveragedTraining):
         None, "With packed: tokens of a row, at least max_length.", unit="tokens", reason="null: max_length"
     )
     ema_decay: Fraction = option(
-        0.0, "Decay a step of the moving average of weights that is validated and saved; 0 is off.", reason="off"
+        0.0,
+        "Decay a step of the moving average of weights that is validated and saved; 0 is off. A schedule-free optim "
+        "has an average of its own.",
+        reason="off",
     )
 
 

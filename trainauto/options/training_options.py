@@ -6,7 +6,7 @@ from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, mod
 
 from trainauto.options.degradation_options import AugmentationKind, Weights
 from trainauto.options.fields import Component, Fraction, NonNegativeInt, PositiveInt, Section, option
-from trainauto.options.run_options import AveragedTraining
+from trainauto.options.run_options import AveragedTraining, is_schedule_free
 
 
 class WeightSchedule(Section):
@@ -65,14 +65,24 @@ class TrainOptions(AveragedTraining):
     )
     optim_g: Component = option(
         ...,
-        "Optimizer of the generator with its arguments: Adam, AdamW, NAdam or SGD of torch, or one of the package "
-        "pytorch_optimizer by its name there, such as adan, lion, prodigy or soap.",
+        "Optimizer of the generator with its arguments: Adam, AdamW, NAdam or SGD of torch, AdanScheduleFree, or one "
+        "of the packages pytorch_optimizer and schedulefree by its name there, such as adan, lion, muon, prodigy, soap "
+        "or AdamWScheduleFree.",
     )
     optim_d: Component | None = option(
         None,
         "Optimizer of the discriminator of SRGANModel or ESRGANModel; scheduler and grad_clip hold for it too.",
         reason="null: there is none",
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_a_second_average(cls, given: Any) -> Any:
+        """Have ``ema_decay`` be 0 where nothing is given and the optimizer keeps an average itself."""
+        if not isinstance(given, dict) or "ema_decay" in given or not isinstance(given.get("optim_g"), dict):
+            return given
+        return {**given, "ema_decay": 0.0} if is_schedule_free(str(given["optim_g"].get("type"))) else given
+
     use_moa: bool = option(
         False,
         "Augment training samples: each draws one of moa_augs. mixup averages two samples, cutmix pastes a box of "
@@ -106,7 +116,8 @@ class TrainOptions(AveragedTraining):
     ema_decay: Fraction = option(
         0.999,
         "Decay a step of the moving average of weights that is validated and saved, so that it averages over about "
-        "1 / (1 - decay) steps: 1000 by default, and a run should be several times as long; 0 is off.",
+        "1 / (1 - decay) steps: 1000 by default, and a run should be several times as long; 0 is off. Beside a "
+        "schedule-free optim_g it is 0: the optimizer's own average is validated and saved.",
         reason="BasicSR's value",
     )
     grad_clip: Annotated[float, Field(gt=0.0)] | None = option(

@@ -12,7 +12,7 @@ from trainauto.core.objectives import WEIGHT, LossTerms, MicroBatch, Objective
 from trainauto.models.base_model import BaseModel
 from trainauto.models.parallel import Parallel
 from trainauto.models.registry import MODELS
-from trainauto.optim.ema import PLAIN, Averaging, Ema
+from trainauto.optim.ema import PLAIN, Averaging
 from trainauto.optim.precision import Precision
 from trainauto.tasks.sr.data.geometry import largest_of
 from trainauto.tasks.sr.losses.term import GT, WHOLE, LossTerm
@@ -63,11 +63,10 @@ class SRModel(BaseModel):
         self._format = torch.channels_last if channels_last else torch.contiguous_format
         self._precision = precision
         self._network = self.networks["net_g"] = self._on_device(network_g)
-        if ema_decay:
-            self.averages["net_g"] = Ema(self._network, ema_decay, averaging)
+        self.keep_average("net_g", ema_decay, averaging, "g")
         self._losses = {name: loss.to(self.device) for name, loss in losses.items()}
         self._needs_average = any(needs_average(loss) for loss in losses.values())
-        if self._needs_average and not ema_decay:
+        if self._needs_average and not self.averages:
             name = next(name for name, loss in losses.items() if needs_average(loss))
             raise ValueError(f"loss '{name}' compares with the averaged network: it needs an ema_decay above 0")
         averages = [average.network for average in self.averages.values()]

@@ -14,7 +14,7 @@ from trainauto.core.objectives import LossTerms, MicroBatch, Objective
 from trainauto.data.packing import IntArray
 from trainauto.models.base_model import BaseModel
 from trainauto.models.parallel import Parallel
-from trainauto.optim.ema import PLAIN, Averaging, Ema
+from trainauto.optim.ema import PLAIN, Averaging
 from trainauto.optim.precision import Precision
 from trainauto.tasks.text.training.row_layouts import PaddedRows, RowLayout
 from trainauto.tasks.text.training.token_samples import INPUT_IDS, LABEL_LENGTHS, LABELS, LENGTHS
@@ -69,8 +69,7 @@ class LanguageModel(BaseModel):
         # Of causal rows any token will do: it stands behind texts. Transformers would warn of its own.
         self._filling = pad if kind == "encoder_decoder" else int(pad == 0)
         self._network = self.networks[NETWORK] = network.to(self.device).train()
-        if ema_decay:
-            self.averages[NETWORK] = Ema(self._network, ema_decay, averaging)
+        self.keep_average(NETWORK, ema_decay, averaging, NETWORK)
         averages = [average.network for average in self.averages.values()]
         self._forward = parallel(self._network, averages) if parallel is not None else self._network
         trained = [parameter for parameter in self._network.parameters() if parameter.requires_grad]
