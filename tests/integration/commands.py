@@ -104,7 +104,7 @@ class Ended:
     stderr: str
 
 
-PROCESS_WIDE = re.compile(r"use_compile: true|deterministic: true|num_worker_per_gpu: [1-9]")
+PROCESS_WIDE = re.compile(r"use_compile: true|deterministic: true|fast_matmul: true|num_worker_per_gpu: [1-9]")
 """Options of runs that change their process for good, or fork it: they get one of their own."""
 
 COUNTED = "budget:"

@@ -5,9 +5,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from tests.acceptance import only_in_acceptance
 from tests.integration.commands import run_directory, step_records, tiny_options, train, write_options
+from trainauto.builders.image_model import build_model, build_network
+from trainauto.builders.precision import choose_precision
+from trainauto.options.load import load_options
 
 
 @pytest.mark.parametrize(
@@ -15,7 +19,7 @@ from tests.integration.commands import run_directory, step_records, tiny_options
     [
         ({"use_amp": True}, "bf16 autocast"),
         ({"use_amp": True, "amp_bf16": False}, "fp16 autocast"),
-        ({"use_channels_last": True, "deterministic": True}, "fp32"),
+        ({"use_channels_last": True, "deterministic": True, "fast_matmul": True}, "fp32"),
     ],
 )
 def test_a_run_trains(tmp_path: Path, write_images: Callable[..., Path], changes: dict[str, Any], word: str) -> None:
@@ -27,6 +31,22 @@ def test_a_run_trains(tmp_path: Path, write_images: Callable[..., Path], changes
     records = step_records(run_directory(file))
     losses = [record["losses"]["l1loss"] for record in records]
     assert sum(losses[-5:]) < sum(losses[:5])
+
+
+def test_switches_reach_torch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    set_to: dict[str, Any] = {}
+    monkeypatch.setattr(torch, "set_float32_matmul_precision", lambda precision: set_to.update(precision=precision))
+    monkeypatch.setattr(torch, "compile", lambda network, **how: set_to.update(how) or network)
+    for switches, expected in (
+        ({"compile_mode": "max-autotune"}, {}),
+        ({"fast_matmul": True}, {"precision": "medium"}),
+        ({"use_compile": True}, {"dynamic": True, "mode": "default"}),
+        ({"use_compile": True, "compile_mode": "reduce-overhead"}, {"dynamic": True, "mode": "reduce-overhead"}),
+    ):
+        set_to.clear()
+        loaded = load_options(write_options(tmp_path / "run.yml", tiny_options(tmp_path, **switches)))
+        build_model(loaded, build_network(loaded), choose_precision(loaded))
+        assert set_to == expected
 
 
 @only_in_acceptance

@@ -148,7 +148,7 @@ def build_model(
         precision,
         ema_decay=options.train.ema_decay,
         channels_last=options.use_channels_last,
-        compile_network=options.use_compile,
+        compile_network=options.compile_mode if options.use_compile else False,
         **extras,
     )
     checkpoint_gradients(loaded, model)

@@ -23,6 +23,8 @@ def choose_precision(loaded: LoadedOptions[FileOptions], ranks: Communicator = S
         torch.set_num_threads(options.num_threads)
     if torch.are_deterministic_algorithms_enabled() != options.deterministic:
         torch.use_deterministic_algorithms(options.deterministic)  # loads torch's compiler
+    if options.fast_matmul:
+        torch.set_float32_matmul_precision("medium")
     has_cuda = torch.cuda.is_available()
     if options.device == "cuda" and not has_cuda:
         with locate_errors(loaded, ("device",)):

@@ -163,6 +163,12 @@ class FileOptions(Section):
     amp_bf16: bool = option(
         True, "With use_amp: bfloat16; false takes float16 with loss scaling.", reason="no overflow"
     )
+    fast_matmul: bool = option(
+        False,
+        "Compute matrix products and convolutions of float32 in shorter formats inside (torch's float32 matmul "
+        "precision `medium`): faster on GPUs from Ampere on, where use_amp does not already do so.",
+        reason="precision",
+    )
     plugins: list[str] = option(
         [], "Python modules to import first (beside this file, or installed); they register components of your own."
     )

@@ -102,6 +102,12 @@ class Options(DegradationOptions, RunOptions):
     use_compile: bool = option(
         False, "Run network_g through torch.compile with dynamic shapes.", reason="compiling costs minutes"
     )
+    compile_mode: Literal["default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs"] = option(
+        "default",
+        "With use_compile: mode of torch.compile. `reduce-overhead` and `max-autotune` record a CUDA graph for each "
+        "size of a batch and keep its memory, which no plan counts.",
+        reason="torch's",
+    )
     datasets: Datasets = option(..., "Training and validation sets.")
     network_g: Component = option(..., "The network to train, with its arguments; scale is filled in.")
     network_d: Component | None = option(

@@ -39,7 +39,6 @@ _HINTS = {
     "bf16": "Write use_amp: true; amp_bf16 is true already.",
     "torch_compile": "Remove it: models of transformers are not compiled here.",
     "use_compile": "Remove it: models of transformers are not compiled here.",
-    "distributed": "Remove it: ranks of torchrun share the rows of each batch equally.",
     "best_metric": "Remove it: perplexity decides which checkpoint is the best.",
     "metrics": "Remove it: loss and perplexity are measured.",
 }

@@ -57,7 +57,7 @@ def test_the_shipped_file_loads() -> None:
         ("train:max_memory_mb=300", "Write it as budget under memory"),
         ("memory:memory_margin_percent=0.1", "Write margin under memory"),
         ("memory:target_vram_usage=0.9", "Write margin under memory: 0.1 leaves a tenth free."),
-        ("train:optim={type: AdamW}", "Write learning_rate and weight_decay"),
+        ("train:optim_g={type: AdamW}", "Write learning_rate and weight_decay"),
         ("train:learning_rat=1e-3", "Did you mean 'learning_rate'?"),
         ("train:margin=0.1", "Write it under memory."),
         ("datasets:test={type: DigitTasks}", "val"),

@@ -33,7 +33,7 @@ class SRModel(BaseModel):
         ema_decay: decay of the moving average of weights; 0 keeps none.
         averaging: how that begins.
         channels_last: keep images as NHWC in memory.
-        compile_network: run the network through ``torch.compile`` with dynamic shapes.
+        compile_network: run the network through ``torch.compile`` with dynamic shapes; a text is its ``mode``.
         parallel: makes the network one of several ranks; see :mod:`trainauto.models.parallel`.
         terms: how losses take part, by name, where they do not compare with ``gt`` in every step. What a scheduled one
             weighs is told as ``name_weight``.
@@ -52,7 +52,7 @@ class SRModel(BaseModel):
         ema_decay: float = 0.0,
         averaging: Averaging = PLAIN,
         channels_last: bool = False,
-        compile_network: bool = False,
+        compile_network: bool | str = False,
         parallel: Parallel | None = None,
         terms: Mapping[str, LossTerm] | None = None,
     ) -> None:
@@ -72,8 +72,10 @@ class SRModel(BaseModel):
         averages = [average.network for average in self.averages.values()]
         forward = parallel(self._network, averages) if parallel is not None else self._network
         # Compiled beside the plain network, so that saved names do not change.
-        self._forward: Callable[[Tensor], Tensor] = torch.compile(forward, dynamic=True) if compile_network else forward
-        self._is_compiled = compile_network
+        mode = compile_network if isinstance(compile_network, str) else None
+        compiled = torch.compile(forward, dynamic=True, mode=mode) if compile_network else forward
+        self._forward: Callable[[Tensor], Tensor] = compiled
+        self._is_compiled = bool(compile_network)
         self.optimizers["g"] = make_optimizer(p for p in self._network.parameters() if p.requires_grad)
         alone = self._new_pass("g", self._loss, self._network)
         self._passes: tuple[Objective, ...] = (replace(alone, without_sum=getattr(forward, "no_sync", None)),)

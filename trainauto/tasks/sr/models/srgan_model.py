@@ -44,7 +44,7 @@ class SRGANModel(SRModel):
         ema_decay: decay of the moving average of the generator's weights; 0 keeps none.
         averaging: how that begins.
         channels_last: keep images as NHWC in memory.
-        compile_network: run the generator through ``torch.compile`` with dynamic shapes.
+        compile_network: run the generator through ``torch.compile`` with dynamic shapes; a text is its ``mode``.
         terms: as of :class:`SRModel`. The target of the :class:`GANLoss` is what the discriminator takes for real; its
             schedule is that of the generator's term alone.
 
@@ -69,7 +69,7 @@ class SRGANModel(SRModel):
         ema_decay: float = 0.0,
         averaging: Averaging = PLAIN,
         channels_last: bool = False,
-        compile_network: bool = False,
+        compile_network: bool | str = False,
         terms: Mapping[str, LossTerm] | None = None,
     ) -> None:
         judging = [name for name, loss in losses.items() if isinstance(loss, GANLoss)]
