@@ -9,8 +9,18 @@ import torch
 from torch import Tensor, nn
 
 from tests.acceptance import only_in_acceptance
-from tests.integration.commands import command, merged, run_directory, step_records, tiny_options, train, write_options
+from tests.integration.commands import (
+    command,
+    latest_weights,
+    merged,
+    run_directory,
+    step_records,
+    tiny_options,
+    train,
+    write_options,
+)
 from tests.integration.ranks import finish, train_ranks
+from tests.integration.text_runs import text_options, write_texts
 from trainauto.builders.image_model import build_model, build_network
 from trainauto.builders.precision import choose_precision
 from trainauto.core.batch import Batch
@@ -124,6 +134,23 @@ def test_two_ranks_train_as_one(name: str, tmp_path: Path, write_images: Callabl
         assert ours["losses"] == pytest.approx(theirs["losses"], rel=1e-3, abs=1e-5), ours["step"]
     repeated = command("replay", str(run_directory(alone, "one")), cwd=tmp_path)
     assert "every loss equals the log's" in repeated.stdout, repeated.stderr
+
+
+@only_in_acceptance
+@pytest.mark.parametrize("name", ["AdanScheduleFree", "AdamWScheduleFree", "Muon"])
+def test_spread_weights_are_trained_as_whole_ones(name: str, tmp_path: Path) -> None:
+    """By two ranks, to the bit: averages of optimizers and products of whole matrices among them."""
+    train_options = {"optim": {"type": name, "lr": RATES.get(name, 1e-2)}, "scheduler": {"type": "constant"}}
+    options = text_options(write_texts(tmp_path), train={**train_options, "total_epochs": None, "total_iter": 12})
+    kept = []
+    for run in ("whole", "spread"):
+        named = merged(options, {"name": run, "distributed": {"fully_shard": run == "spread"}})
+        file = write_options(tmp_path / f"{run}.yml", named)
+        ended = finish(train_ranks(file, 2))
+        assert [code for code, _ in ended] == [0, 0], ended[0][1]
+        kept.append(latest_weights(run_directory(file, run)))
+    assert len(kept[0]) == (1 if name == "Muon" else 2)
+    assert kept[0] == kept[1]
 
 
 @pytest.mark.parametrize(

@@ -37,7 +37,8 @@ class ScheduleFreeAverage(Ema):
         """
         del share
         copies: dict[Tensor, Tensor] = dict(zip(network.parameters(), self.network.parameters(), strict=True))
-        torch._foreach_copy_(list(copies.values()), [weight.detach() for weight in copies])
+        for weight, average in copies.items():
+            average.copy_(weight)
         optimizer = self._optimizer()
         for group in optimizer.param_groups:
             stepped = [weight for weight in group["params"] if "z" in optimizer.state.get(weight, {})]
@@ -139,7 +140,8 @@ class AdanScheduleFree(Optimizer):
         torch._foreach_add_(before, gradients)
         torch._foreach_mul_(squares, beta3)
         torch._foreach_addcmul_(squares, before, before, value=1.0 - beta3)
-        torch._foreach_copy_(before, gradients)
+        for kept, gradient in zip(before, gradients, strict=True):  # sharded weights have no _foreach_copy_
+            kept.copy_(gradient)
 
         divisors = torch._foreach_div(squares, 1.0 - beta3 ** group["k"])
         torch._foreach_sqrt_(divisors)
