@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 
 from trainauto.builders.distributed_setup import checkpoints_of, earlier_run, new_run, parallel_of
+from trainauto.builders.file_checks import check_file
 from trainauto.builders.kept_sets import KeptSets
 from trainauto.builders.optimizers import say_parts
 from trainauto.builders.precision import COMPILER, load_compiler
@@ -113,6 +114,7 @@ def build_run(
             settings, ranks, lock, auto_resume=auto_resume, restarted=restarted
         )
         is_new = checkpoint is None  # else its weights replace pretrained ones, which need not exist any more
+        check_file(loaded, task.checks().chosen(data=True, weights=is_new))
         sets = _kept_sets(repeated, None if is_new else earlier, accepts_samples=accepts_samples)
         request = partial(PartsRequest, pretrained=is_new, check_samples=check_samples, earlier=earlier, sets=sets)
         build_task = lambda *given: task.parts(loaded, request(*given))  # noqa: E731

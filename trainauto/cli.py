@@ -5,6 +5,7 @@ import errno
 import io
 import os
 import sys
+import time
 from collections.abc import Sequence
 
 from trainauto import __version__
@@ -24,12 +25,15 @@ from trainauto.commands import (
     validate,
 )
 from trainauto.commands import list as list_known
-from trainauto.core.errors import TrainautoError
+from trainauto.core.errors import InputError, TrainautoError
 from trainauto.core.words import visible, visible_lines
 
 # Nothing here may import torch at the top: options are checked, and the environment set, before it is loaded.
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
+
+OTHER_RANKS_WAIT_S = 10.0
+"""How long ranks wait that print no error of the option file: torchrun ends them once the first rank has printed it."""
 
 READER_LEFT = 141
 """128 + SIGPIPE."""
@@ -66,6 +70,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError as error:
         return _nobody_reads(error)
     except TrainautoError as error:
+        if isinstance(error, InputError) and error.is_of_every_rank and os.environ.get("LOCAL_RANK", "0") != "0":
+            time.sleep(OTHER_RANKS_WAIT_S)  # torchrun would end the rank that prints it when this one ended first
+            return error.exit_code
         print(f"\n{visible_lines(str(error))}\n", file=sys.stderr)
         return error.exit_code
     except OSError as error:

@@ -74,11 +74,14 @@ def processor_of(loaded: Loaded) -> Any:
         InputError: there is none, or it cannot be used as the file says.
     """
     model = loaded.options.model
-    template = Path(model.chat_template) if model.chat_template is not None else None
-    if template is not None and not template.is_absolute():
-        template = (loaded.folder or loaded.path.parent) / template
+    template = template_file(loaded, model.chat_template) if model.chat_template is not None else None
     with locate_errors(loaded, ("model",)):
         return load_processor(model.name, max_pixels=model.max_pixels, chat_template=template)
+
+
+def template_file(loaded: LoadedOptions[Any], written: str) -> Path:
+    """Return where the chat template of an option file lies: relative to the option file."""
+    return (loaded.folder or loaded.path.parent) / written
 
 
 def build_finetune_data(loaded: Loaded, processor: Any, most_tokens: int | None) -> FinetuneData:

@@ -35,11 +35,7 @@ IMAGE_CHANNELS = (1, 3)
 def build_network(loaded: LoadedOptions, *, pretrained: bool = True) -> nn.Module:
     """Build the network, check that it enlarges as it should, and load pretrained weights if wanted."""
     options, chosen = loaded.options, loaded.options.network_g
-    with locate_errors(loaded, ("network_g", "type")):
-        if is_discriminator(ARCHS.get(chosen.type)):
-            raise InputError(
-                Problem(f"network '{chosen.type}' judges images and enlarges none", advice="Write it as network_d.")
-            )
+    refuse_discriminator(loaded, chosen.type)
     network: nn.Module = build_component(
         loaded, ARCHS, ("network_g",), chosen.type, chosen.arguments, {"scale": options.scale, "upscale": options.scale}
     )()
@@ -49,6 +45,19 @@ def build_network(loaded: LoadedOptions, *, pretrained: bool = True) -> nn.Modul
     if pretrained:
         load_start(loaded, network, "g", options.path.pretrain_network_g)
     return network
+
+
+def refuse_discriminator(loaded: LoadedOptions[Any], name: str) -> None:
+    """Refuse a ``network_g`` that judges images.
+
+    Raises:
+        InputError: it does, or there is no such network.
+    """
+    with locate_errors(loaded, ("network_g", "type")):
+        if is_discriminator(ARCHS.get(name)):
+            raise InputError(
+                Problem(f"network '{name}' judges images and enlarges none", advice="Write it as network_d.")
+            )
 
 
 def _check_input(options: Options, network: nn.Module) -> None:

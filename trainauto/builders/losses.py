@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Collection
+from typing import Any
 
 from torch import nn
 
@@ -34,8 +35,8 @@ def build_losses(loaded: LoadedOptions) -> dict[int, nn.Module]:
     idle: list[str] = []
     for position, chosen in enumerate(loaded.options.train.losses):
         path: KeyPath = ("train", "losses", position)
-        if chosen.arguments.get("loss_weight") == 0 and not judges(chosen.type):
-            _check_idle(loaded, path, chosen)
+        if _is_idle(chosen):
+            check_loss(loaded, path, chosen)
             idle.append(chosen.type.lower())
             continue
         _refuse_left_out(loaded, path, chosen)
@@ -62,9 +63,7 @@ def labels(loaded: LoadedOptions) -> dict[int, str]:
 
 def targets(options: Options) -> tuple[str, ...]:
     """Return the names of what the losses compare with, the image itself first."""
-    counting = (
-        chosen for chosen in options.train.losses if chosen.arguments.get("loss_weight") != 0 or judges(chosen.type)
-    )
+    counting = (chosen for chosen in options.train.losses if not _is_idle(chosen))
     return tuple(dict.fromkeys([GT, *(target_of(options, chosen) for chosen in counting)]))
 
 
@@ -112,13 +111,23 @@ def _warn_of_late(options: Options, chosen: LossTermOptions) -> None:
         logger.warning("%s never counts: it begins after step %d, and the run has %d", chosen.type, begins, length)
 
 
-def _check_idle(loaded: LoadedOptions, path: KeyPath, chosen: Component) -> None:
-    """Refuse what is misspelled; a loss that is left out here does not matter where it weighs nothing."""
+def check_loss(loaded: LoadedOptions[Any], path: KeyPath, chosen: Component) -> None:
+    """Check name and arguments of a loss; one that is left out here does not matter where it weighs nothing.
+
+    Raises:
+        InputError: it is unknown or left out, or does not take its arguments.
+    """
+    if not _is_idle(chosen):
+        _refuse_left_out(loaded, path, chosen)
     if chosen.type in LOSSES or not why_left_out(chosen.type):
         checked_arguments(loaded, LOSSES, path, chosen.type, chosen.arguments)
 
 
-def _refuse_left_out(loaded: LoadedOptions, path: KeyPath, chosen: Component) -> None:
+def _is_idle(chosen: Component) -> bool:
+    return chosen.arguments.get("loss_weight") == 0 and not judges(chosen.type)
+
+
+def _refuse_left_out(loaded: LoadedOptions[Any], path: KeyPath, chosen: Component) -> None:
     if chosen.type not in LOSSES and (near := why_left_out(chosen.type)):
         with locate_errors(loaded, (*path, "type")):
             message = f"loss '{chosen.type}' is left out of trainauto"

@@ -3,11 +3,14 @@
 import logging
 from collections.abc import Callable, Iterator
 from functools import partial
+from typing import Any
 
 from trainauto.builders.components import checked_arguments, locate_errors
 from trainauto.core.errors import InputError, Problem
+from trainauto.options.component_schemas import SUPPLIED
 from trainauto.options.fields import Component
 from trainauto.options.load import LoadedOptions
+from trainauto.options.source_locations import KeyPath
 from trainauto.tasks.sr.metrics import METRICS, better_is_higher
 
 logger = logging.getLogger(__name__)
@@ -27,21 +30,29 @@ def build_metrics(loaded: LoadedOptions) -> MetricsByName:
     """
     metrics: MetricsByName = {}
     for name, chosen in loaded.options.val.metrics.items():
-        if _is_left_out(chosen):
-            continue
-        path = ("val", "metrics", name)
-        arguments = dict(chosen.arguments)
-        said = arguments.pop(BETTER, None)
-        checked = checked_arguments(
-            loaded, METRICS, path, chosen.type, arguments, later=frozenset({"image", "reference"})
-        )
-        higher = better_is_higher(chosen.type)
-        if said is not None and said != ("higher" if higher else "lower"):
-            with locate_errors(loaded, (*path, BETTER)):
-                message = f"of {chosen.type}, {'higher' if higher else 'lower'} values are better, not {said!r}"
-                raise InputError(Problem(message, advice="Remove it: metrics say so themselves."))
-        metrics[name] = (partial(METRICS.get(chosen.type), **checked), higher)
+        if not _is_left_out(chosen):
+            arguments = check_metric(loaded, ("val", "metrics", name), chosen)
+            metrics[name] = (partial(METRICS.get(chosen.type), **arguments), better_is_higher(chosen.type))
     return metrics
+
+
+def check_metric(loaded: LoadedOptions[Any], path: KeyPath, chosen: Component) -> dict[str, Any]:
+    """Return the arguments of a metric as it takes them; one that is left out here has none.
+
+    Raises:
+        InputError: it is unknown, does not take its arguments, or is better the other way than ``better`` says.
+    """
+    if _is_left_out(chosen):
+        return {}
+    arguments = dict(chosen.arguments)
+    said = arguments.pop(BETTER, None)
+    checked = checked_arguments(loaded, METRICS, path, chosen.type, arguments, later=SUPPLIED["metric"])
+    higher = better_is_higher(chosen.type)
+    if said is not None and said != ("higher" if higher else "lower"):
+        with locate_errors(loaded, (*path, BETTER)):
+            message = f"of {chosen.type}, {'higher' if higher else 'lower'} values are better, not {said!r}"
+            raise InputError(Problem(message, advice="Remove it: metrics say so themselves."))
+    return checked
 
 
 def warn_of_left_out_metrics(loaded: LoadedOptions) -> None:

@@ -138,31 +138,34 @@ def _check(parsed: argparse.Namespace) -> None:
 
 
 def _answer_for_options(parsed: argparse.Namespace, sizes: list[int]) -> "CardPlans":
+    from trainauto.commands.whole_options import check_components, load_whole
     from trainauto.core.worker_process import start_tracing
-    from trainauto.options.load import load_options
 
-    loaded = load_options(parsed.opt, parsed.force_yml)
+    loaded = load_whole(parsed.opt, parsed.force_yml)
     with start_tracing(like_cuda=True) as child:
         import torch
 
         from trainauto.forecast import card_plan, option_plans
 
         torch.set_num_threads(1)  # the other core is for the traces
+        check_components(loaded)
         cards = card_plan.chosen_cards(parsed.card, sizes)
         return option_plans.plan_for_cards(loaded, cards, measure=parsed.measure, child=child, closely=parsed.by_module)
 
 
 def _recipes(parsed: argparse.Namespace, sizes: list[int]) -> str:
+    from trainauto.commands.whole_options import check_components, load_whole
     from trainauto.core.worker_process import start_tracing
-    from trainauto.options.load import load_options
 
-    loaded = load_options(parsed.opt, parsed.force_yml)
+    loaded = load_whole(parsed.opt, parsed.force_yml)
     with start_tracing(like_cuda=True) as child:
         from trainauto.forecast import card_plan
         from trainauto.forecast.task import ready_task
 
         cards = card_plan.chosen_cards(parsed.card, sizes)
-        return ready_task(loaded).recipes(loaded, cards, child, as_json=parsed.json)
+        task = ready_task(loaded)
+        check_components(loaded)
+        return task.recipes(loaded, cards, child, as_json=parsed.json)
 
 
 def _answer_for_code(parsed: argparse.Namespace, sizes: list[int]) -> "CardPlans":

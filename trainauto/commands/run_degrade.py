@@ -12,13 +12,13 @@ from PIL import Image, ImageDraw, ImageFont
 
 from trainauto.builders.data import build_train_set
 from trainauto.builders.image_model import build_network
-from trainauto.builders.load_plugins import load_plugins
+from trainauto.commands.whole_options import check_components, load_whole
 from trainauto.core.errors import InputError, Problem
 from trainauto.core.files import write_atomically
 from trainauto.core.words import counted
 from trainauto.data.dynamic_dataset import SampleKey
 from trainauto.data.sampler import ShuffledStream
-from trainauto.options.load import load_options, super_resolution_only
+from trainauto.options.load import super_resolution_only
 from trainauto.tasks.sr.data.file_datasets import PairedImageDataset
 from trainauto.tasks.sr.data.geometry import in_8_bits
 from trainauto.tasks.sr.data.image_dataset import ImageDataset
@@ -37,8 +37,8 @@ def degrade(parsed: argparse.Namespace) -> int:
         InputError: options cannot be used, or the training set makes no low-quality images.
     """
     advice = "Training sets of other tasks are not degraded."
-    loaded = super_resolution_only(load_options(parsed.opt, parsed.force_yml), "degrade", advice)
-    load_plugins(loaded)
+    loaded = super_resolution_only(load_whole(parsed.opt, parsed.force_yml), "degrade", advice)
+    check_components(loaded)
     options = loaded.options
     dataset, _ = build_train_set(loaded, build_network(loaded, pretrained=False))
     if not isinstance(dataset, ImageDataset):

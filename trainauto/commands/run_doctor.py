@@ -18,7 +18,7 @@ from trainauto.core.cgroup import cpu_quota, tightest_memory_limit
 from trainauto.core.errors import TrainautoError
 from trainauto.core.process import ALLOCATOR_SETTINGS, use_expandable_segments
 from trainauto.forecast.task import task_of
-from trainauto.options.load import LoadedOptions, load_options
+from trainauto.options.load import LoadedOptions, OptionsError, load_options
 from trainauto.options.run_options import FileOptions, RunPaths
 from trainauto.reporting.finding import BROKEN, LOOK, OK, UNKNOWN, Finding, guarded
 
@@ -79,7 +79,7 @@ def _wrapped(text: str, width: int, first: str, indent: str) -> list[str]:
 def examine(options: Path | None, overrides: Sequence[str]) -> Iterator[Finding]:
     """Yield what is found, as it is found."""
     settings = {name: value for name in ALLOCATOR_SETTINGS if (value := os.environ.get(name))}
-    loaded, problems = _loaded(options, overrides) if options is not None else (None, [])
+    loaded, error = _loaded(options, overrides) if options is not None else (None, None)
     if loaded is not None:
         prepare_environment(loaded.options)
     else:
@@ -97,7 +97,8 @@ def examine(options: Path | None, overrides: Sequence[str]) -> Iterator[Finding]
             "host name", lambda: training.name_finding(prober.ask("host_name", timeout_s=NAME_TIMEOUT_S))
         )
         yield from guarded("memory", _memory)
-        yield from problems
+        if error is not None:
+            yield _options_finding(prober, error, overrides)
         built: dict[str, Any] = {}
         if "error" in torch:
             yield Finding(
@@ -113,11 +114,19 @@ def examine(options: Path | None, overrides: Sequence[str]) -> Iterator[Finding]
         yield from _needs(loaded, built, torch)
 
 
-def _loaded(options: Path, overrides: Sequence[str]) -> tuple[LoadedOptions[FileOptions] | None, list[Finding]]:
+def _loaded(options: Path, overrides: Sequence[str]) -> tuple[LoadedOptions[FileOptions] | None, TrainautoError | None]:
     try:
-        return load_options(options, overrides), []
+        return load_options(options, overrides), None
     except TrainautoError as error:
-        return None, [Finding("options", BROKEN, str(error), "What a run needs is not looked at.")]
+        return None, error
+
+
+def _options_finding(prober: Prober, error: TrainautoError, overrides: Sequence[str]) -> Finding:
+    """Return what is wrong with an option file, with what takes torch to be found."""
+    told = str(error)
+    if isinstance(error, OptionsError):
+        told = prober.ask("option_problems", str(error.loaded.path), *overrides).get("problems", told)
+    return Finding("options", BROKEN, told, "What a run needs is not looked at.")
 
 
 def _python() -> Finding:

@@ -33,9 +33,9 @@ def add_to(commands: Commands) -> None:
 def _run(parsed: argparse.Namespace) -> int:
     if parsed.accept_samples and not parsed.auto_resume:
         raise InputError(Problem("--accept_samples is for a run that resumes", advice="Add --auto_resume."))
+    from trainauto.commands.whole_options import load_whole
     from trainauto.forecast.task import task_of
-    from trainauto.options.load import load_options
 
-    loaded = load_options(parsed.opt, parsed.force_yml)
+    loaded = load_whole(parsed.opt, parsed.force_yml, data=True, weights=not parsed.auto_resume)
     prepare_environment(loaded.options)
     return task_of(loaded).train(loaded, parsed)

@@ -22,13 +22,14 @@ def add_to(commands: Commands) -> None:
 
 
 def _run(parsed: argparse.Namespace) -> int:
+    from trainauto.commands.whole_options import load_whole
     from trainauto.core.errors import InputError, Problem
     from trainauto.forecast.task import task_of
     from trainauto.options.load import load_options, super_resolution_only
 
     if parsed.steps < 1:
         raise InputError(Problem(f"--steps {parsed.steps} trains nothing", advice="Steps count from 1."))
-    loaded = load_options(parsed.opt, parsed.force_yml)
+    loaded = load_whole(parsed.opt, parsed.force_yml, data=True, weights=True)
     if parsed.decode:
         images = super_resolution_only(loaded, "--decode", "Leave it out: texts are read and tokenized as a whole.")
         sets = ("train", *images.options.datasets.validation_sets)

@@ -9,7 +9,8 @@ TrainautoError           exit code 1: the run failed
 ```
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from difflib import get_close_matches
 from enum import IntEnum
@@ -84,15 +85,29 @@ class Problem:
 
 
 class InputError(TrainautoError):
-    """Options, data or arguments that cannot be used. Nothing has been changed when it is raised."""
+    """Options, data or arguments that cannot be used. Nothing has been changed when it is raised.
+
+    Attributes:
+        is_of_every_rank: every rank on this machine raises the same, so that one of them has to print it.
+    """
 
     exit_code = 2
+    is_of_every_rank = False
 
     def __init__(self, problems: Problem | str | Sequence[Problem]) -> None:
         if isinstance(problems, str):
             problems = Problem(problems)
         self.problems: tuple[Problem, ...] = (problems,) if isinstance(problems, Problem) else tuple(problems)
         super().__init__("\n".join(str(problem) for problem in self.problems))
+
+
+@contextmanager
+def collected(problems: list[Problem]) -> Iterator[None]:
+    """Append the problems of an InputError raised inside to a list, and go on."""
+    try:
+        yield
+    except InputError as error:
+        problems += error.problems
 
 
 class CheckpointError(TrainautoError):

@@ -20,6 +20,7 @@ from trainauto.storage.run_directory import RunDirectory
 
 # Nothing here may import torch at the top: some commands leave it to processes of their own, or start one before.
 if TYPE_CHECKING:
+    from trainauto.builders.file_checks import FileChecks
     from trainauto.builders.task_parts import PartsRequest, TaskParts
     from trainauto.core.plan import Plan
     from trainauto.core.worker_process import WorkerProcess
@@ -100,6 +101,12 @@ class Task(ABC, Generic[OfTask]):
             verb = "is" if len(lacking) == 1 else "are"
             message = f"task: {loaded.options.task} needs {' and '.join(lacking)}, which {verb} not installed"
             raise InputError(Problem(message, loaded.places.of_value((KEY,)), f"pip install 'trainauto[{self.extra}]'"))
+
+    def checks(self) -> "FileChecks":
+        """Return what is checked of an option file before a run of it is built, beside its automations."""
+        from trainauto.builders.file_checks import FileChecks
+
+        return FileChecks()
 
     @abstractmethod
     def parts(self, loaded: LoadedOptions[OfTask], request: "PartsRequest") -> "TaskParts":

@@ -82,8 +82,7 @@ def read_weights(file: Path, key: str | None = None, own_names: Collection[str] 
         InputError: missing, damaged, with code inside, no weights, several of which none is usual, without that key, or
             sparse, quantised or without data.
     """
-    if not file.is_file():
-        raise InputError(Problem(f"there is no weights file {file}", advice=_what_is_there(file)))
+    check_there(file)
     content, metadata = _content_of(file)
     if not isinstance(content, Mapping):
         raise InputError(f"{file} holds a {type(content).__name__}, not weights by name")
@@ -104,6 +103,16 @@ def read_weights(file: Path, key: str | None = None, own_names: Collection[str] 
     tensors, prefix = _without_prefix(named, own_names)
     others = tuple(name for name in sets if entries and name != entries[0])
     return FileWeights(tensors, ".".join(map(str, entries)), others, prefix, metadata)
+
+
+def check_there(file: Path) -> None:
+    """Refuse a file of weights that is missing.
+
+    Raises:
+        InputError: names the nearest beside it.
+    """
+    if not file.is_file():
+        raise InputError(Problem(f"there is no weights file {file}", advice=_what_is_there(file)))
 
 
 def _content_of(file: Path) -> tuple[object, dict[str, str]]:

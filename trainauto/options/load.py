@@ -53,6 +53,11 @@ class LoadedOptions(Generic[OfTask]):
     folder: Path | None = None
     unwritten: frozenset[str] = frozenset()
 
+    @property
+    def file(self) -> str:
+        """Name of the file in messages."""
+        return printable(str(self.path))
+
     def with_options(self, options: Other) -> "LoadedOptions[Other]":
         """Return the same with other options: resolved ones, or these as what they are known to be."""
         return LoadedOptions(options, self.places, self.path, self.tree, self.overrides, self.folder, self.unwritten)
@@ -81,6 +86,24 @@ class LoadedOptions(Generic[OfTask]):
         return load_options(self.path, [*self.overrides, *items], self.folder)
 
 
+class OptionsError(InputError):
+    """Options that were read, and that cannot be used.
+
+    Args:
+        findings: what is wrong.
+        loaded: the file. Its options hold the sections that are valid, and may lack the others.
+
+    Attributes:
+        paths: what is wrong, as paths in the file.
+    """
+
+    def __init__(self, findings: Sequence[Finding], loaded: LoadedOptions[FileOptions]) -> None:
+        places = loaded.places
+        super().__init__(in_file_order((finding.problem(places) for finding in findings), loaded.file))
+        self.loaded = loaded
+        self.paths = frozenset(finding.path for finding in findings)
+
+
 @dataclass(frozen=True)
 class LoadedTest:
     """A test file: as typed, and as the options of a run that validates so, which lack what only training reads."""
@@ -100,16 +123,20 @@ def load_options(path: Path, overrides: Sequence[str] = (), folder: Path | None 
         folder: where its plugins lie; ``None`` is beside the file.
 
     Raises:
-        InputError: with one problem for each thing that is wrong, in file order.
+        OptionsError: with one problem for each thing that is wrong, in file order.
+        InputError: the file cannot be read, or is of no task.
     """
     begin = f"Write one with: {program_words()} init sr NAME (or init text, finetune, multitask)."
-    tree, places, file = _read(path, begin)
+    tree, places, _ = _read(path, begin)
     twice = unnest(tree, places)
     apply_overrides(tree, places, overrides)
     twice += unnest(tree, places)  # an override may have set train as a whole
     task = named_task(tree, places, plugin_folders(path, folder))
-    options = _validated(tree, places, file, twice, task)
-    return LoadedOptions(options, places, path, tree, tuple(overrides), folder)
+    options, findings = _validated(tree, twice, task)
+    loaded = LoadedOptions(options, places, path, tree, tuple(overrides), folder)
+    if findings:
+        raise OptionsError(findings, loaded)
+    return loaded
 
 
 def plugin_folders(path: Path, folder: Path | None) -> list[Path]:
@@ -223,8 +250,9 @@ def _read(path: Path, begin: str) -> tuple[dict[str, Any], Places, str]:
 
 
 def _validated(
-    tree: dict[str, Any], places: Places, file: str, more_findings: Sequence[Finding], task: TaskOptions
-) -> FileOptions:
+    tree: dict[str, Any], more_findings: Sequence[Finding], task: TaskOptions
+) -> tuple[FileOptions, list[Finding]]:
+    """Return the options as far as they are valid, and what is wrong with the others."""
     findings = [*more_findings, *_misnamed_sets(tree, task.model), *_misnamed_automations(tree, task.model)]
     options: FileOptions | None = None
     valid = set(task.model.model_fields)
@@ -235,9 +263,7 @@ def _validated(
         findings += _worded(error, task.model, tree, [finding.path for finding in findings])
     checked = options or _partial(tree, valid, task.model)
     findings += [*impossible_in_any_run(checked, valid), *task.check(checked, valid)]
-    if options is None or findings:
-        raise InputError(in_file_order((finding.problem(places) for finding in findings), file))
-    return options
+    return checked, findings
 
 
 def _worded(

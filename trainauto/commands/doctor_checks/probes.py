@@ -22,6 +22,18 @@ def import_package(module: str) -> dict[str, Any]:
     return {}
 
 
+def option_problems(path: str, *overrides: str) -> dict[str, Any]:
+    """Return all ``problems`` of an option file that is refused, as text."""
+    from trainauto.commands.whole_options import load_whole
+    from trainauto.core.errors import InputError
+
+    try:
+        load_whole(Path(path), overrides, data=True, weights=True)
+    except InputError as error:
+        return {"problems": str(error)}
+    return {}
+
+
 def torch_facts() -> dict[str, Any]:
     """Return how torch was built, and how many devices it finds."""
     import torch
@@ -119,6 +131,7 @@ PROBES: dict[str, Callable[..., dict[str, Any]]] = {
     probe.__name__: probe
     for probe in (
         import_package,
+        option_problems,
         torch_facts,
         nvml_facts,
         card_facts,

@@ -56,7 +56,7 @@ def load_processor(
     if max_pixels is not None:
         limit_pixels(processor, max_pixels)
     if chat_template is not None:
-        processor.chat_template = _template(chat_template)
+        processor.chat_template = read_template(chat_template)
     return processor
 
 
@@ -177,7 +177,12 @@ def pixels_after(image_processor: Any, pixels: int) -> int:
     return int(np.asarray(made).size // 3)
 
 
-def _template(file: Path) -> str:
+def read_template(file: Path) -> str:
+    """Return a chat template.
+
+    Raises:
+        InputError: the file cannot be read.
+    """
     try:
         return file.expanduser().read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:

@@ -13,6 +13,7 @@ from trainauto.reporting.finding import Finding, guarded
 
 # Nothing here may import torch at the top: see trainauto/forecast/task.py.
 if TYPE_CHECKING:
+    from trainauto.builders.file_checks import FileChecks
     from trainauto.builders.task_parts import PartsRequest, TaskParts
     from trainauto.core.plan import Plan
     from trainauto.core.worker_process import WorkerProcess
@@ -42,6 +43,12 @@ class FineTuning(EngineTask[FinetuneOptions]):
         """Return transformers, and peft for adapters."""
         del options
         return PACKAGES
+
+    def checks(self) -> "FileChecks":
+        """Return the checks of the model, its chat template and conversations."""
+        from trainauto.builders.finetune_checks import FINETUNE_CHECKS
+
+        return FINETUNE_CHECKS
 
     def parts(self, loaded: Loaded, request: "PartsRequest") -> "TaskParts":
         """Build model, processor and conversations."""

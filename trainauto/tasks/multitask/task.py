@@ -11,6 +11,7 @@ from trainauto.options.multitask_options import MultitaskOptions
 
 # Nothing here may import torch at the top: see trainauto/forecast/task.py.
 if TYPE_CHECKING:
+    from trainauto.builders.file_checks import FileChecks
     from trainauto.builders.task_parts import PartsRequest, TaskParts
     from trainauto.core.plan import Plan
     from trainauto.engine.traced_training import FakeTraining
@@ -43,6 +44,12 @@ class SeveralTasks(EngineTask[MultitaskOptions]):
         """Return transformers for tokenizers, and matplotlib for pictures."""
         del options
         return ("transformers", "accelerate", "matplotlib")
+
+    def checks(self) -> "FileChecks":
+        """Return the checks of components and tokenizer."""
+        from trainauto.builders.multitask_checks import MULTITASK_CHECKS
+
+        return MULTITASK_CHECKS
 
     def parts(self, loaded: Loaded, request: "PartsRequest") -> "TaskParts":
         """Build model, tokenizer and samples."""

@@ -15,6 +15,7 @@ from trainauto.reporting.finding import BROKEN, Finding
 
 # Nothing here may import torch at the top: see trainauto/forecast/task.py.
 if TYPE_CHECKING:
+    from trainauto.builders.file_checks import FileChecks
     from trainauto.builders.task_parts import PartsRequest, TaskParts
     from trainauto.commands.run_validate import DryRunner
     from trainauto.core.plan import Plan
@@ -46,6 +47,12 @@ class SuperResolution(EngineTask[Options]):
     """Option files of ``task: super_resolution``, and those that name no task."""
 
     smaller = "a smaller batch_size_per_gpu or lq_size"
+
+    def checks(self) -> "FileChecks":
+        """Return the checks of components, image folders and weights."""
+        from trainauto.builders.image_checks import IMAGE_CHECKS
+
+        return IMAGE_CHECKS
 
     def parts(self, loaded: LoadedOptions, request: "PartsRequest") -> "TaskParts":
         """Build network, images and validation."""

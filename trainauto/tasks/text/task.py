@@ -10,6 +10,7 @@ from trainauto.options.text_options import TextOptions
 
 # Nothing here may import torch at the top: see trainauto/forecast/task.py.
 if TYPE_CHECKING:
+    from trainauto.builders.file_checks import FileChecks
     from trainauto.builders.task_parts import PartsRequest, TaskParts
     from trainauto.core.plan import Plan
     from trainauto.engine.traced_training import FakeTraining
@@ -30,6 +31,12 @@ class LanguageModels(EngineTask[TextOptions]):
     def needed(self, options: TextOptions) -> Sequence[str]:
         """Return transformers, and peft for adapters."""
         return ("transformers", *(["peft"] if options.model.lora is not None else []))
+
+    def checks(self) -> "FileChecks":
+        """Return the checks of components, texts, model and tokenizer."""
+        from trainauto.builders.text_checks import TEXT_CHECKS
+
+        return TEXT_CHECKS
 
     def parts(self, loaded: Loaded, request: "PartsRequest") -> "TaskParts":
         """Build model, tokenizer, texts and validation."""

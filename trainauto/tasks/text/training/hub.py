@@ -87,6 +87,22 @@ def without_library_noise() -> Iterator[None]:
                 logger.removeFilter(says_something)
 
 
+def check_there(source: str | Path, what: str, argument: str = "") -> None:
+    """Refuse a path that does not exist; a name on the hub is let pass.
+
+    Args:
+        source: path, or name on the hub.
+        what: it is, for messages.
+        argument: what errors blame.
+
+    Raises:
+        InputError: says where it was looked for.
+    """
+    if is_local(source) and not Path(source).expanduser().exists():
+        advice = f"Looked for {Path(source).expanduser().resolve()}."
+        raise InputError(Problem(f"there is no {what} {source}", advice=advice, argument=argument))
+
+
 @contextmanager
 def hub_errors(source: str | Path, what: str, argument: str) -> Iterator[None]:
     """Say what is wrong with a source in one line: libraries raise what they like, in many lines.
@@ -95,9 +111,7 @@ def hub_errors(source: str | Path, what: str, argument: str) -> Iterator[None]:
         InputError: what is asked for cannot be loaded.
     """
     require_transformers()
-    if is_local(source) and not Path(source).expanduser().exists():
-        advice = f"Looked for {Path(source).expanduser().resolve()}."
-        raise InputError(Problem(f"there is no {what} {source}", advice=advice, argument=argument))
+    check_there(source, what, argument)
     try:
         with without_progress_bars():
             yield

@@ -1,0 +1,205 @@
+"""What can be checked of an option file before a run of it is built, so that all its problems are told at once."""
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from typing import Any
+
+from pydantic import ValidationError
+
+from trainauto.automations import AUTOMATIONS
+from trainauto.builders.components import checked_arguments, locate_errors
+from trainauto.builders.load_plugins import load_plugins
+from trainauto.builders.memory import BOUNDS, MAX_TOKENS
+from trainauto.core.errors import InputError, Problem, collected
+from trainauto.core.registry import Registry
+from trainauto.data.dataset_roots import resolve_root
+from trainauto.optim import OPTIMIZERS, SCHEDULES
+from trainauto.options.component_schemas import SUPPLIED
+from trainauto.options.fields import Component
+from trainauto.options.load import LoadedOptions, OptionsError
+from trainauto.options.nested import SECTION
+from trainauto.options.run_options import FileOptions
+from trainauto.options.source_locations import KeyPath
+from trainauto.options.validation_errors import in_file_order
+
+File = LoadedOptions[Any]
+"""An option file. Its options may lack sections that are not valid: checks read values of the file alone."""
+
+Check = Callable[[File, KeyPath, Any], None]
+"""Raises InputError for a value of the file. A value of a wrong type passes: reading the options refuses it."""
+
+Checks = Mapping[tuple[str, ...], Check]
+"""Checks by the place of their values. Names of keys may have wildcards, ``*`` stands for positions of lists too."""
+
+TRAIN = "train"
+SETS = (TRAIN, "val", "val_*")
+
+
+@dataclass(frozen=True)
+class FileChecks:
+    """What is checked of the option files of a task.
+
+    Attributes:
+        components: names and arguments of components.
+        data: files that every run reads.
+        weights: files that only a new run reads.
+    """
+
+    components: Checks = field(default_factory=dict)
+    data: Checks = field(default_factory=dict)
+    weights: Checks = field(default_factory=dict)
+
+    def chosen(self, *, data: bool, weights: bool) -> Checks:
+        """Return the checks of components, and of the files that are to be there."""
+        return {
+            **AUTOMATION_CHECKS,
+            **self.components,
+            **(self.data if data else {}),
+            **(self.weights if weights else {}),
+        }
+
+
+def check_file(loaded: LoadedOptions[FileOptions], checks: Checks, error: OptionsError | None = None) -> None:
+    """Check an option file before a run of it is built.
+
+    Components of a plugin that cannot be imported are not known, so that nothing else is judged then.
+
+    Args:
+        loaded: the file.
+        checks: which.
+        error: what reading its options has found.
+
+    Raises:
+        InputError: with all problems, in file order.
+    """
+    problems, paths = ([*error.problems], error.paths) if error is not None else ([], frozenset())
+    plugins: list[Problem] = []
+    with collected(plugins):
+        load_plugins(loaded)
+    problems += plugins
+    if not plugins and not any(path[0] == "plugins" for path in paths):
+        for pattern, check in checks.items():
+            for path, value in _values(loaded.tree, pattern):
+                problems += _found(check, loaded, path, value, problems) if path not in paths else ()
+    if problems:
+        refused = InputError(in_file_order(problems, loaded.file))
+        refused.is_of_every_rank = True
+        raise refused from error
+
+
+def _found(check: Check, loaded: File, path: KeyPath, value: Any, earlier: Sequence[Problem]) -> Iterator[Problem]:
+    """Yield what a check finds at places where nothing is wrong yet."""
+    places, found = {problem.place for problem in earlier}, list[Problem]()
+    with collected(found):
+        check(loaded, path, value)
+    return (problem for problem in found if problem.place not in places)
+
+
+def _values(value: Any, pattern: Sequence[str], path: KeyPath = ()) -> Iterator[tuple[KeyPath, Any]]:
+    """Yield the values that a pattern means, with their paths."""
+    if not pattern:
+        yield path, value
+        return
+    below: Collection[tuple[str | int, Any]] = ()
+    if isinstance(value, dict):
+        below = value.items()
+    elif isinstance(value, list):
+        below = list(enumerate(value))
+    for key, inner in below:
+        if fnmatchcase(str(key), pattern[0]):
+            yield from _values(inner, pattern[1:], (*path, key))
+
+
+def of_component(check: Callable[[File, KeyPath, Component], object], aside: Set[str] = frozenset()) -> Check:
+    """Return the check of a component.
+
+    Args:
+        check: takes it with its name and arguments.
+        aside: keys that are none of its arguments.
+    """
+
+    def checked(loaded: File, path: KeyPath, value: Any) -> None:
+        if not isinstance(value, dict):
+            return
+        try:
+            chosen = Component.model_validate({key: inner for key, inner in value.items() if key not in aside})
+        except ValidationError:
+            return
+        check(loaded, path, chosen)
+
+    return checked
+
+
+def registered(registry: Registry[Any], *, filled_in: Set[str] = frozenset(), later: Set[str] = frozenset()) -> Check:
+    """Return the check of a component's name and arguments; arguments as of :func:`checked_arguments`."""
+
+    def check(loaded: File, path: KeyPath, chosen: Component) -> None:
+        checked_arguments(loaded, registry, path, chosen.type, chosen.arguments, filled_in, later)
+
+    return of_component(check)
+
+
+def named(registry: Registry[Any]) -> Check:
+    """Return the check of a name."""
+
+    def check(loaded: File, path: KeyPath, value: Any) -> None:
+        if isinstance(value, str):
+            with locate_errors(loaded, path):
+                registry.get(value)
+
+    return check
+
+
+def check_roots(loaded: File, path: KeyPath, roots: Any, suffixes: Collection[str], set_name: str) -> None:
+    """Refuse roots of a data set that do not exist; arguments as of :func:`resolve_root`.
+
+    Raises:
+        InputError: names all of them.
+    """
+    missing: list[Problem] = []
+    for root in [roots] if isinstance(roots, str) else roots if isinstance(roots, list) else ():
+        with collected(missing):
+            if isinstance(root, str):
+                resolve_root(root, suffixes, set_name, "")
+    if missing:
+        with locate_errors(loaded, path):
+            raise InputError(missing)
+
+
+def value_at(loaded: File, *path: str | int) -> Any:
+    """Return a value of the file; ``None`` where it has none."""
+    value: Any = loaded.tree
+    for key in path:
+        value = value.get(key) if isinstance(value, dict) else None
+    return value
+
+
+def is_read(loaded: File, key: Any) -> bool:
+    """Say whether the runs of a file read the set under this key: those for validation where there is one."""
+    return key == TRAIN or value_at(loaded, "val", "val_enabled") is not False
+
+
+def set_name(loaded: File, key: Any) -> str:
+    """Return the name of the set under this key."""
+    name = value_at(loaded, "datasets", key, "name")
+    return name if isinstance(name, str) else TRAIN if key == TRAIN else "val"
+
+
+def _check_automation(loaded: File, path: KeyPath, value: Any) -> None:
+    if not isinstance(value, dict):
+        return
+    name = str(path[-1])
+    with locate_errors(loaded, path):
+        AUTOMATIONS.get(name)
+    is_active = value_at(loaded, SECTION, "enabled") is not False and value.get("enabled", True) is not False
+    if is_active:
+        arguments = {key: inner for key, inner in value.items() if key != "enabled"}
+        checked_arguments(loaded, AUTOMATIONS, path, name, arguments, frozenset((*BOUNDS, MAX_TOKENS)))
+
+
+AUTOMATION_CHECKS: Checks = {(SECTION, "*"): _check_automation}
+"""Of the files of all tasks."""
+
+OPTIMIZER = registered(OPTIMIZERS, later=SUPPLIED["optimizer"])
+SCHEDULE = registered(SCHEDULES, filled_in=SUPPLIED["schedule"])

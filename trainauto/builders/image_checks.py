@@ -1,0 +1,108 @@
+"""What is checked of option files of super-resolution before a run of them is built."""
+
+import inspect
+from pathlib import Path
+from typing import Any
+
+from trainauto.archs import ARCHS
+from trainauto.builders.components import checked_arguments, locate_errors
+from trainauto.builders.data import NOT_OF_THE_DATASET, READ
+from trainauto.builders.file_checks import (
+    OPTIMIZER,
+    SCHEDULE,
+    SETS,
+    TRAIN,
+    File,
+    FileChecks,
+    check_roots,
+    is_read,
+    named,
+    of_component,
+    registered,
+    set_name,
+    value_at,
+)
+from trainauto.builders.image_model import refuse_discriminator
+from trainauto.builders.losses import check_loss
+from trainauto.builders.metrics import check_metric
+from trainauto.models.weights_file import check_there
+from trainauto.options.component_schemas import FILLED_IN
+from trainauto.options.dataset_options import TrainDataset, ValDataset
+from trainauto.options.degradation_options import KernelOptions
+from trainauto.options.fields import Component, Section
+from trainauto.options.source_locations import KeyPath
+from trainauto.options.training_options import LossTermOptions
+from trainauto.tasks.sr.data import DATASETS
+from trainauto.tasks.sr.data.image_dataset import ImageDataset, names_in
+from trainauto.tasks.sr.data.image_files import IMAGE_SUFFIXES
+from trainauto.tasks.sr.models import MODELS
+
+LOSS_KEYS = LossTermOptions.model_fields.keys() - Component.model_fields.keys()
+
+
+def _check_network(loaded: File, path: KeyPath, chosen: Component) -> None:
+    refuse_discriminator(loaded, chosen.type)
+    checked_arguments(loaded, ARCHS, path, chosen.type, chosen.arguments, FILLED_IN["network"])
+
+
+def _check_set(loaded: File, path: KeyPath, section: Any) -> None:
+    """Refuse a type that is not known, and options that sets of the type do not take."""
+    model: type[Section] = TrainDataset if path[-1] == TRAIN else ValDataset
+    kind = _kind_of(loaded, path)
+    if not isinstance(section, dict) or not isinstance(kind, str) or not is_read(loaded, path[-1]):
+        return
+    with locate_errors(loaded, (*path, "type")):
+        parameters = inspect.signature(DATASETS.get(kind)).parameters
+    aside = NOT_OF_THE_DATASET | KernelOptions.model_fields.keys() | (READ if "reading" in parameters else frozenset())
+    arguments = {key: section[key] for key in section.keys() & model.model_fields.keys() - aside}
+    written = {key: value for key, value in arguments.items() if value is not None}
+    checked_arguments(loaded, DATASETS, path, kind, written, parameters.keys())
+
+
+def _check_images(loaded: File, path: KeyPath, roots: Any) -> None:
+    if _has_files(loaded, path[:-1]):
+        check_roots(loaded, path, roots, IMAGE_SUFFIXES, set_name(loaded, path[-2]))
+
+
+def _check_list(loaded: File, path: KeyPath, file: Any) -> None:
+    if _has_files(loaded, path[:-1]) and isinstance(file, str):
+        with locate_errors(loaded, path[:-1]):
+            names_in(file)
+
+
+def _check_weights(loaded: File, path: KeyPath, file: Any) -> None:
+    if isinstance(file, str) and file:
+        with locate_errors(loaded, path):
+            check_there(Path(file).expanduser())
+
+
+def _has_files(loaded: File, path: KeyPath) -> bool:
+    """Say whether a set reads images of folders; one of a plugin may take anything for a root."""
+    kind = _kind_of(loaded, path)
+    constructor = DATASETS.get(kind) if isinstance(kind, str) and kind in DATASETS else ImageDataset
+    return is_read(loaded, path[-1]) and isinstance(constructor, type) and issubclass(constructor, ImageDataset)
+
+
+def _kind_of(loaded: File, path: KeyPath) -> Any:
+    model: type[Section] = TrainDataset if path[-1] == TRAIN else ValDataset
+    section = value_at(loaded, *path)
+    return section.get("type", model.model_fields["type"].default) if isinstance(section, dict) else None
+
+
+IMAGE_CHECKS = FileChecks(
+    components={
+        ("model_type",): named(MODELS),
+        ("network_g",): of_component(_check_network),
+        ("network_d",): registered(ARCHS),
+        ("train", "losses", "*"): of_component(check_loss, aside=LOSS_KEYS),
+        ("train", "optim_[gd]"): OPTIMIZER,
+        ("train", "scheduler"): SCHEDULE,
+        ("val", "metrics", "*"): of_component(check_metric),
+        **{("datasets", key): _check_set for key in SETS},
+    },
+    data={
+        **{("datasets", key, "dataroot_[gl][tq]"): _check_images for key in SETS},
+        **{("datasets", key, "meta_info"): _check_list for key in SETS},
+    },
+    weights={("path", "pretrain_network_[gd]"): _check_weights},
+)
