@@ -202,4 +202,5 @@ AUTOMATION_CHECKS: Checks = {(SECTION, "*"): _check_automation}
 """Of the files of all tasks."""
 
 OPTIMIZER = registered(OPTIMIZERS, later=SUPPLIED["optimizer"])
+OPTIMIZER_BESIDE_RATE = registered(OPTIMIZERS, filled_in={"lr", "weight_decay"}, later=SUPPLIED["optimizer"])
 SCHEDULE = registered(SCHEDULES, filled_in=SUPPLIED["schedule"])

@@ -3,7 +3,7 @@
 from typing import Any
 
 from trainauto.builders.components import locate_errors
-from trainauto.builders.file_checks import File, FileChecks, check_roots
+from trainauto.builders.file_checks import OPTIMIZER_BESIDE_RATE, File, FileChecks, check_roots
 from trainauto.builders.finetune_data import template_file
 from trainauto.builders.text_checks import is_there
 from trainauto.options.source_locations import KeyPath
@@ -24,10 +24,11 @@ def _check_template(loaded: File, path: KeyPath, file: Any) -> None:
 
 
 FINETUNE_CHECKS = FileChecks(
+    components={("training", "optim"): OPTIMIZER_BESIDE_RATE},
     data={
         ("model", "name"): is_there("model"),
         ("model", "chat_template"): _check_template,
         ("dataset", "path"): _check_conversations,
         ("dataset", "val"): _check_conversations,
-    }
+    },
 )

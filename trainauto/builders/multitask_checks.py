@@ -1,6 +1,6 @@
 """What is checked of option files of several tasks before a run of them is built."""
 
-from trainauto.builders.file_checks import SCHEDULE, SETS, FileChecks, registered
+from trainauto.builders.file_checks import OPTIMIZER_BESIDE_RATE, SCHEDULE, SETS, FileChecks, registered
 from trainauto.builders.text_checks import TOKENIZER
 from trainauto.options.component_schemas import FILLED_IN
 from trainauto.tasks.multitask import digits, digits_model
@@ -13,6 +13,7 @@ MULTITASK_CHECKS = FileChecks(
     components={
         ("model",): registered(MULTITASK_MODELS, filled_in=FILLED_IN["multitask-model"]),
         **{("datasets", key): registered(SAMPLE_SETS) for key in SETS},
+        ("train", "optim"): OPTIMIZER_BESIDE_RATE,
         ("train", "scheduler"): SCHEDULE,
     },
     weights=TOKENIZER,
