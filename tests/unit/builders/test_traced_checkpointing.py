@@ -60,7 +60,7 @@ def test_what_has_no_blocks_is_refused_at_its_place(tmp_path: Path, monkeypatch:
     for network, why in (("rrdbnet", "has no list of repeated blocks"), ("compact", "with use_compile")):
         small = {"type": network, **({"num_block": 1} if network == "rrdbnet" else {})}
         options = {**memory, "network_g": small, "use_compile": network == "compact"}
-        monkeypatch.setattr(torch, "compile", lambda network, dynamic: lambda image: network(image))
+        monkeypatch.setattr(torch, "compile", lambda network, **_how: lambda image: network(image))
         with pytest.raises(InputError, match="gradient checkpointing is not possible") as caught:
             option_case("refused", tmp_path, options, {}).real(torch.float32)
         (problem,) = caught.value.problems
