@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from trainauto import __version__
 from trainauto.commands import (
+    convert,
     degrade,
     doctor,
     export,
@@ -40,6 +41,7 @@ READER_LEFT = 141
 
 COMMANDS = (
     init,
+    convert,
     train,
     validate,
     prepare,

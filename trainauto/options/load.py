@@ -13,6 +13,7 @@ from trainauto.core.errors import InputError, Place, Problem, nearest
 from trainauto.core.program import program_words
 from trainauto.core.registry import in_one_word
 from trainauto.options.combination_checks import impossible_combinations
+from trainauto.options.foreign_files import read_foreign, refuse_foreign
 from trainauto.options.lookup import fields_of, section_at, sections
 from trainauto.options.nested import SECTION, unnest
 from trainauto.options.overrides import apply_overrides
@@ -235,8 +236,12 @@ def _read(path: Path, begin: str) -> tuple[dict[str, Any], Places, str]:
     Raises:
         InputError: it cannot be read, or is no section of keys.
     """
-    read = read_yaml(path)
+    # TOML is read only to say how a file of neosr is converted.
+    read = read_foreign(path) if path.suffix.lower() == ".toml" else read_yaml(path)
     tree, places, file = read.value, read.places, printable(str(path))
+    refuse_foreign(path, tree, places)
+    if path.suffix.lower() == ".toml":
+        raise InputError(Problem("an option file is YAML, and this is TOML", Place(file), begin))
     if tree is None:
         raise InputError(Problem("this file holds no options", Place(file), begin))
     if not isinstance(tree, dict):

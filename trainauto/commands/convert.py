@@ -1,0 +1,74 @@
+"""``convert``: an option file of another project as one of trainauto."""
+
+import argparse
+from pathlib import Path
+
+from trainauto.commands.common_arguments import Commands, check_free
+from trainauto.core.errors import InputError, Problem
+from trainauto.options.foreign_files import Project
+
+PROJECTS = {"redux": Project.REDUX, "basicsr": Project.BASICSR, "neosr": Project.NEOSR}
+
+DESCRIPTION = """\
+Translate an option file of traiNNer-redux, BasicSR or neosr, and say what
+becomes of each of its keys: carried as it is, written otherwise, or left out,
+with the reason and the nearest thing here. Defaults that differ are written
+out, so that the file means the same. Theirs is only read."""
+
+EPILOG = """\
+exit codes: 0 is a file that can be used as it is. 2 is one that names a
+network, set, optimizer or schedule which is not here: it is written all the
+same, with that as it was, and the report says what to change.
+
+examples:
+  python -m trainauto convert train_ESRGAN_x4.yml
+  python -m trainauto convert train_span.toml --output mine.yml --check
+  python -m trainauto convert --stats options/"""
+
+
+def add_to(commands: Commands) -> None:
+    """Add the command."""
+    parser = commands.add_parser(
+        "convert",
+        help="translate an option file of traiNNer-redux, BasicSR or neosr",
+        description=DESCRIPTION,
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("file", nargs="?", type=Path, metavar="FILE", help="theirs: .yml, .yaml, .toml or .json")
+    parser.add_argument(
+        "--output",
+        type=Path,
+        metavar="OUT",
+        help="file to write; default: FILE_trainauto.yml, in this folder",
+    )
+    parser.add_argument("--overwrite", action="store_true", help="replace what is there")
+    parser.add_argument(
+        "--check",
+        action="store_true",
+        help="check what was written: options, components, arguments; no data and no weights",
+    )
+    parser.add_argument(
+        "--from", dest="project", choices=tuple(PROJECTS), help="whose file it is, where that cannot be told from it"
+    )
+    parser.add_argument("--stats", type=Path, metavar="FOLDER", help="only a table: what becomes of each file in it")
+    parser.set_defaults(execute=_run)
+
+
+def _run(parsed: argparse.Namespace) -> int:
+    if (parsed.file is None) == (parsed.stats is None):
+        given = "nothing is named" if parsed.file is None else "FILE and --stats are given"
+        raise InputError(Problem(f"convert: {given}", advice="Name a FILE, or a folder with --stats."))
+    if parsed.stats is not None:
+        if not parsed.stats.is_dir():
+            raise InputError(Problem(f"there is no folder {parsed.stats}", advice="--stats takes a folder."))
+        from trainauto.commands.run_convert import show_stats
+
+        return show_stats(parsed.stats)
+    parsed.output = parsed.output or Path(f"{parsed.file.stem}_trainauto.yml")
+    check_free(parsed.output, overwrite=parsed.overwrite, example="mine.yml")
+    parsed.project = PROJECTS.get(parsed.project)
+
+    from trainauto.commands.run_convert import run
+
+    return run(parsed)

@@ -1,0 +1,124 @@
+"""What ``python -m trainauto convert`` does."""
+
+import argparse
+import shlex
+from pathlib import Path
+from typing import Any
+
+from trainauto.builders.components import checked_arguments
+from trainauto.builders.load_plugins import load_plugins
+from trainauto.conversion.convert import Conversion, convert
+from trainauto.conversion.known import REGISTRIES
+from trainauto.conversion.report import report_lines
+from trainauto.conversion.stats import stats_lines
+from trainauto.conversion.writing import text_of
+from trainauto.core.errors import InputError, Place, Problem
+from trainauto.core.files import write_text_atomically
+from trainauto.core.program import program_words
+from trainauto.core.words import visible
+from trainauto.optim.registry import OPTIMIZERS
+from trainauto.options.foreign_files import Project, read_foreign, recognised
+from trainauto.options.load import LoadedOptions, load_options, load_test_options
+from trainauto.options.schema import Options
+from trainauto.options.source_locations import KeyPath, printable
+
+INCOMPLETE = 2
+"""Exit code where the file names what is not here."""
+
+
+def run(parsed: argparse.Namespace) -> int:
+    """Translate a file, write it, and say what became of it; return the exit code.
+
+    Raises:
+        InputError: the file cannot be read or is of nobody known, or what was written does not pass ``--check``.
+    """
+    theirs = read_foreign(parsed.file).value
+    project = parsed.project or recognised(theirs)
+    if project is None or not isinstance(theirs, dict):
+        raise _not_recognised(parsed.file, theirs)
+    conversion = convert(theirs, project)
+    if conversion.tree:
+        write_text_atomically(parsed.output, text_of(conversion, parsed.file.name))
+    _report(conversion, parsed.file, parsed.output)
+    if parsed.check and conversion.tree and conversion.is_complete:
+        check(parsed.output, is_test=conversion.is_test)
+        print(
+            "\nchecked: options, components and their arguments. Not checked: folders,\n"
+            "images, weights, and whether a step fits the memory: validate does all that."
+        )
+    return 0 if conversion.is_complete else INCOMPLETE
+
+
+def _report(conversion: Conversion, file: Path, output: Path) -> None:
+    what = f"wrote {output}" if conversion.tree else "nothing was written"
+    print(visible(f"{file}: an option file of {conversion.project}; {what}"))
+    print()
+    print("\n".join(report_lines(conversion)))
+    print()
+    opt, program = shlex.quote(str(output)), program_words()
+    if not conversion.tree:
+        print(
+            "It neither trains nor measures on pairs of images."
+            + (" Here a command does:" if conversion.command else "")
+        )
+        lines = [conversion.command] if conversion.command else []
+    elif conversion.is_test:
+        print("To go on:")
+        lines = [f"test -opt {opt}"]
+    else:
+        print("To go on:")
+        lines = [f"validate -opt {opt}", f"train -opt {opt}"]
+    print("\n".join(f"  {program} {visible(line)}" for line in lines))
+
+
+def _not_recognised(file: Path, theirs: Any) -> InputError:
+    place = Place(printable(str(file)))
+    if isinstance(theirs, dict) and {"network_g", "datasets"} & theirs.keys():
+        message = f"this may be an option file of {', '.join(Project)} or of trainauto; nothing in it says which"
+        return InputError(Problem(message, place, "Say whose it is: --from redux, basicsr or neosr."))
+    message = f"this is no option file of {', '.join(Project)}"
+    return InputError(Problem(message, place, "Theirs have sections network_g, datasets and train."))
+
+
+def check(path: Path, *, is_test: bool) -> None:
+    """Check an option file as far as that goes without the files it names.
+
+    Raises:
+        InputError: options, components or their arguments cannot be used.
+    """
+    loaded = load_test_options(path).as_run if is_test else load_options(path).of(Options)
+    load_plugins(loaded)
+    options = loaded.options
+    filled = {"scale", "upscale"}
+    _check(loaded, "network", ("network_g",), options.network_g, filled)
+    for name, metric in options.val.metrics.items():
+        _check(loaded, "metric", ("val", "metrics", name), metric, later={"image", "reference"})
+    if is_test:
+        return
+    _check(loaded, "network", ("network_d",), options.network_d)
+    for number, loss in enumerate(options.train.losses):
+        _check(loaded, "loss", ("train", "losses", number), loss)
+    _check(loaded, "schedule", ("train", "scheduler"), options.train.scheduler, {"total"})
+    for key in ("optim_g", "optim_d"):
+        chosen = getattr(options.train, key)
+        if chosen is not None:
+            path_of: KeyPath = ("train", key)
+            checked_arguments(loaded, OPTIMIZERS, path_of, chosen.type, chosen.arguments, later={"params"})
+
+
+def _check(
+    loaded: LoadedOptions,
+    kind: str,
+    path: KeyPath,
+    chosen: Any,
+    filled: frozenset[str] | set[str] = frozenset(),
+    later: frozenset[str] | set[str] = frozenset(),
+) -> None:
+    if chosen is not None:
+        checked_arguments(loaded, REGISTRIES[kind], path, chosen.type, chosen.arguments, filled, later)
+
+
+def show_stats(folder: Path) -> int:
+    """Print what becomes of each option file in a folder."""
+    print("\n".join(map(visible, stats_lines(folder))))
+    return 0

@@ -1,0 +1,141 @@
+"""Losses: items of ``train.losses``, or sections of their own that end in ``_opt``, as items here."""
+
+from typing import Any
+
+from trainauto.conversion.answers import ITS_PLACE, Answer, Kind
+from trainauto.conversion.draft import Draft
+from trainauto.options.foreign_files import Project
+from trainauto.options.source_locations import KeyPath, dotted
+from trainauto.tasks.sr.losses.left_out import why_left_out
+
+NAMES = {
+    Project.REDUX: {},
+    Project.BASICSR: {"perceptualloss": "vggperceptualloss"},
+    Project.NEOSR: {"vgg_perceptual_loss": ""},
+}
+"""Names of theirs, in lower case, that are others here; empty for a name that means something else here."""
+
+NEAR = {
+    "ganfeatloss": "perceptualloss compares features of VGG19 instead of the discriminator's",
+    "multiscaleganloss": "ganloss, for a discriminator that gives one judgement",
+    "vgg_perceptual_loss": "perceptualloss has the same layers and weights",
+}
+"""The nearest loss here to one that is not, beside those that losses here know of."""
+
+_SUMMED = "the mean here; a sum over the batch is so many times the mean"
+_HALVES = {"pd+l1": "pd", "fd+l1": "fd"}
+
+
+def answer_losses(draft: Draft) -> None:
+    """Answer all losses, in the order in which they stand."""
+    items: list[KeyPath] = []
+    listed = draft.get("train", "losses")
+    if isinstance(listed, list) and listed:
+        items = [("train", "losses", number) for number in range(len(listed))]
+    old_form: list[KeyPath] = [("train", key) for key, value in draft.section("train").items() if _is_loss(key, value)]
+    if items and old_form:
+        for path in old_form:
+            draft.leave(path, "train.losses stands beside it, and hides it there, too")
+    place = 0
+    for path in items or old_form:
+        if _answer_loss(draft, path, place):
+            place += 1
+
+
+def _is_loss(key: str, value: Any) -> bool:
+    return key.endswith("_opt") and isinstance(value, dict)
+
+
+def _answer_loss(draft: Draft, path: KeyPath, place: int) -> bool:
+    """Answer a loss; return whether it is written, as the item ``place``."""
+    chosen = draft.section(*path)
+    given = chosen.get("type")
+    if not isinstance(given, str):
+        draft.leave(path, "it names no type")
+        return False
+    name = NAMES[draft.project].get(given.lower(), given)
+    if path[-1] == "ldl_opt" and draft.project is Project.BASICSR:
+        name = "ldlloss"
+    if reason := _why_not(draft, given, name, chosen):
+        draft.leave(path, *reason)
+        return False
+    to: KeyPath = ("train", "losses", place)
+    renames = name != given
+    if len(path) == 3 and not renames and place == path[-1]:
+        draft.keep((*path, "type"))
+    else:
+        why = f"the same loss is called {name} here" if renames else ITS_PLACE
+        draft.write((*to, "type"), name, [(*path, "type")], why)
+    taken = draft.known.takes("loss", name)
+    for leaf in draft.unanswered(*path):
+        _answer_argument(draft, leaf, len(path), (*to, *leaf[len(path) :]), name, taken)
+    return True
+
+
+def _why_not(draft: Draft, given: str, name: str, chosen: dict[str, Any]) -> tuple[str, str] | None:
+    """Return why a loss is left out and what is near to it; ``None`` where it is here."""
+    weight = chosen.get("loss_weight", 1)
+    if not name or not draft.known.has("loss", name):
+        nothing = ", and it weighs nothing" if weight == 0 else ""
+        near = NEAR.get(given.lower()) or why_left_out(given) or draft.known.near("loss", given)
+        return f"there is no loss {given} here{nothing}", near
+    if isinstance(weight, int | float) and weight < 0:
+        return "a negative weight compares with the enlarged input there, which is not offered", "lumaloss, colorloss"
+    if name.lower().startswith("perceptual") and chosen.get("criterion") in ("pd", "fd"):
+        return f"there is no criterion {chosen['criterion']} here", "criterion: charbonnier or l1 of the same layers"
+    return None
+
+
+def _answer_argument(draft: Draft, path: KeyPath, start: int, to: KeyPath, name: str, taken: dict[str, Any]) -> None:
+    argument, value = str(path[start]), draft.get(*path)
+    if argument == "reduction" and value == "sum":
+        _answer_sum(draft, path, to)
+    elif argument == "criterion" and value in _HALVES:
+        draft.write(to, "l1", [path], f"there is no {_HALVES[value]} here; its half of l1 stays")
+    elif argument in taken and value is None:
+        draft.need_not(path, to, "null is the default here")
+    elif argument in taken:
+        draft.write(to, value, [path], "")
+    else:
+        draft.leave(path, f"{name} has no such argument here")
+
+
+def _answer_sum(draft: Draft, path: KeyPath, to: KeyPath) -> None:
+    """Write a sum over the batch as a mean of as many times the weight."""
+    side, batch = draft.get("datasets", "train", "gt_size"), draft.get("datasets", "train", "batch_size_per_gpu")
+    weight = draft.get(*path[:-1], "loss_weight", default=1.0)
+    if not all(isinstance(one, int | float) for one in (side, batch, weight)):
+        draft.leave(path, "a loss is a mean here", "loss_weight times the number of values in a batch")
+        return
+    values = int(batch * 3 * side * side)
+    weighed = (*path[:-1], "loss_weight")
+    draft.answers = [answer for answer in draft.answers if weighed not in answer.source]
+    sources = [one for one in (path, weighed) if one == path or draft.get(*weighed) is not None]
+    draft.write((*to[:-1], "loss_weight"), weight * values, sources, f"{_SUMMED}: {weight:g} x {values}")
+
+
+def sources_of_losses(draft: Draft) -> list[str]:
+    """Return the keys that the written losses came from."""
+    found = [
+        dotted(source[:2])
+        for answer in draft.answers
+        if answer.target is not None and answer.target[:2] == ("train", "losses")
+        for source in answer.source
+    ]
+    return list(dict.fromkeys(found))
+
+
+def has_gan(draft: Draft) -> bool:
+    """Return whether a loss against a discriminator has been written that weighs something."""
+    written = draft.written("train", "losses") or []
+    return any(
+        str(loss.get("type", "")).lower() in ("ganloss", "gan", "gan_loss") and loss.get("loss_weight", 1) != 0
+        for loss in written
+    )
+
+
+def note_of_neosr_gan(draft: Draft) -> None:
+    """Say where a GAN of neosr trains otherwise than here."""
+    why = "neosr's generator gets no gradient of gan_loss: its discriminator runs in inference mode; here it does"
+    if draft.project is Project.NEOSR and has_gan(draft):
+        draft.answers.append(Answer(Kind.DIFFERS, why=why))

@@ -1,0 +1,176 @@
+"""Networks: their names here, their arguments, and which of their defaults differ."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from trainauto.conversion.answers import ITS_NAME
+from trainauto.conversion.draft import Draft
+from trainauto.options.foreign_files import Project
+from trainauto.options.source_locations import KeyPath
+
+NAMES: Mapping[Project, Mapping[str, str]] = {
+    Project.REDUX: {},
+    Project.BASICSR: {},
+    Project.NEOSR: {
+        "cugan": "realcugan",
+        "dat_m": "dat",
+        "patchgan": "patchgan",
+        "realplksr_l": "realplksr_large",
+        "realplksr_s": "realplksr_tiny",
+        "srformer_medium": "srformer",
+        "swinir_medium": "swinir",
+        "swinir_small": "swinir_light",
+        "unet": "unetdiscriminatorsn",
+    },
+}
+"""Names of theirs, in lower case, that are others here."""
+
+SCALES = ("scale", "upscale", "upscaling_factor", "upsampling", "up_scale")
+CHANNELS_IN = ("num_in_ch", "in_chans", "in_nc", "in_ch", "inp_channels", "n_colors", "in_channels", "input_nc")
+CHANNELS_OUT = ("num_out_ch", "out_chans", "out_nc", "out_ch", "out_channels")
+CHECKPOINTING = ("use_chk", "use_checkpoint", "fairscale_checkpoint")
+SAME_WORDS = (CHANNELS_IN, CHANNELS_OUT, ("num_feat", "num_filters", "dim"), ("num_block", "num_blocks"))
+"""Words for the same argument, of which a network takes one."""
+
+_RCAN = {"num_feat": "n_feats", "num_group": "n_resgroups", "num_block": "n_resblocks", "squeeze_factor": "reduction"}
+RENAMED: Mapping[tuple[Project, str], Mapping[str, str]] = {(Project.BASICSR, "rcan"): _RCAN}
+"""Arguments of theirs that have other names here, by the network's name here."""
+
+_FOUR, _SIX = [6, 6, 6, 6], [6, 6, 6, 6, 6, 6]
+DEFAULTS: Mapping[tuple[Project, str], Mapping[str, Any]] = {
+    (Project.REDUX, "span"): {"feature_channels": 52, "norm": False},
+    (Project.REDUX, "swinir_m"): {"img_size": 48},
+    (Project.REDUX, "fdat"): {"upsampler_type": "pixelshuffle"},
+    (Project.REDUX, "hat"): {"embed_dim": 96, "depths": _FOUR, "num_heads": _FOUR, "window_size": 7, "mlp_ratio": 4.0},
+    (Project.BASICSR, "rcan"): {"n_resblocks": 16},
+    (Project.BASICSR, "swinir"): {
+        "embed_dim": 96,
+        "depths": _FOUR,
+        "num_heads": _FOUR,
+        "window_size": 7,
+        "mlp_ratio": 4.0,
+        "upsampler": "",
+    },
+    (Project.NEOSR, "span"): {"norm": False, "img_range": 1.0},
+    (Project.NEOSR, "realplksr"): {"layer_norm": False},
+    (Project.NEOSR, "realplksr_large"): {"layer_norm": False},
+    (Project.NEOSR, "realplksr_tiny"): {"layer_norm": False},
+    (Project.NEOSR, "swinir"): {"img_size": 48},
+}
+"""Defaults of theirs that differ from those here, by the network's name here."""
+
+NEAR = {
+    "msrresnet": "rrdbnet",
+    "edsr": "rcan",
+    "ecbsr": "compact",
+    "swinir_l": "swinir",
+    "spanplus": "span",
+    "spanplus_s": "span",
+    "spanplus_st": "span",
+    "spanplus_sts": "span",
+    "span_s": "span with feature_channels: 48 and norm: false",
+    "rcan_unshuffle": "rcan with unshuffle_mod: true",
+    "mosrv2": "mosr",
+    "scunet_aaf6aa": "nafnet32",
+    "elan": "swinir_light",
+    "elan_light": "swinir_light",
+    "tfdat": "fdat_medium",
+    "hit_srf": "hat_s",
+    "hma": "hat_s",
+    "lmlt": "swinir_light",
+    "stylegan2discriminator": "unetdiscriminatorsn",
+    "hifacegandiscriminator": "multiscalepatchgandiscriminatorsn",
+    "docres_discriminator": "dunet",
+}
+"""The nearest network here to one that is not, by its name in lower case."""
+
+OF_VIDEO = frozenset(
+    {
+        "basicvsr",
+        "basicvsrplusplus",
+        "duf",
+        "edvr",
+        "iconvsr",
+        "realbasicvsr",
+        "temporalspan",
+        "temporalspanv2",
+        "toflow",
+        "tscunet",
+    }
+)
+"""Networks of theirs that take several frames, in lower case."""
+
+
+def answer_network(draft: Draft, key: str) -> None:
+    """Answer ``network_g`` or ``network_d``."""
+    chosen = draft.section(key)
+    if not isinstance(chosen.get("type"), str):
+        return
+    if draft.is_test and key == "network_d":
+        draft.leave((key,), "a test judges no images")
+        return
+    given = chosen["type"]
+    name = NAMES[draft.project].get(given.lower(), given)
+    path: KeyPath = (key, "type")
+    if not draft.known.has("network", name):
+        draft.miss(path, path, *_why_missing(draft, given))
+        for other in draft.unanswered(key):
+            draft.keep(other)
+        return
+    draft.write(path, name, [path], ITS_NAME)
+    taken = draft.known.takes("network", name)
+    for other in draft.unanswered(key):
+        _answer_argument(draft, other, name, taken)
+    for argument, value in DEFAULTS.get((draft.project, name.lower()), {}).items():
+        if draft.written(key, argument) is None and _plain(taken.get(argument)) != value:
+            draft.add((key, argument), value, f"{draft.project}'s default")
+
+
+def _answer_argument(draft: Draft, path: KeyPath, name: str, taken: Mapping[str, Any]) -> None:
+    argument, value = str(path[1]), draft.get(*path)
+    renamed = RENAMED.get((draft.project, name.lower()), {}).get(argument, argument)
+    to = _name_here(renamed, taken)
+    if argument in SCALES and value == draft.get("scale"):
+        draft.need_not(path, ("scale",), "the scale of the top level is filled in")
+    elif to in taken:
+        draft.write((path[0], to, *path[2:]), value, [path], ITS_NAME)
+    elif argument in CHECKPOINTING:
+        _answer_checkpointing(draft, path, value)
+    elif argument in (*CHANNELS_IN, *CHANNELS_OUT) and value == 3:
+        draft.need_not(path, (path[0], "type"), "it always has 3 channels here")
+    elif draft.project is Project.NEOSR and name.lower().startswith("realplksr") and argument == "dysample":
+        draft.write((path[0], "upsampler"), "dysample" if value else "pixelshuffle", [path], "one key names it here")
+    else:
+        draft.leave(path, f"{name} has no such argument here", _words_of(taken))
+
+
+def _answer_checkpointing(draft: Draft, path: KeyPath, value: Any) -> None:
+    to = ("memory", "gradient_checkpointing")
+    if not value:
+        draft.need_not(path, to, "off is the default")
+    elif draft.is_test:
+        draft.leave(path, "a test keeps nothing for a backward pass")
+    else:
+        draft.write(to, True, [path], "an option of every network here")
+
+
+def _name_here(argument: str, taken: Mapping[str, Any]) -> str:
+    for words in (SCALES, *SAME_WORDS):
+        if argument in words and argument not in taken:
+            return next((word for word in words if word in taken), argument)
+    return argument
+
+
+def _why_missing(draft: Draft, name: str) -> tuple[str, str]:
+    if name.lower() in OF_VIDEO:
+        return "there are no video networks here", "networks of single images: list archs"
+    near = NEAR.get(name.lower()) or draft.known.near("network", name).strip("'")
+    return f"there is no network {name} here", near or "list archs shows what there is"
+
+
+def _words_of(taken: Mapping[str, Any]) -> str:
+    return f"it takes {', '.join(taken)}" if 0 < len(taken) < 6 else ""
+
+
+def _plain(value: Any) -> Any:
+    return list(value) if isinstance(value, tuple) else value

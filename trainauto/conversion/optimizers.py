@@ -1,0 +1,193 @@
+"""Optimizers, the average of weights, the limit of gradients, and schedules of the rate."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from trainauto.conversion.answers import ITS_NAME, NOTHING, Left, Nothing
+from trainauto.conversion.draft import Draft
+from trainauto.options.foreign_files import Project
+from trainauto.options.source_locations import KeyPath
+
+SCHEDULE_FREE = ("AdamWScheduleFree", "AdanScheduleFree")
+
+
+@dataclass(frozen=True)
+class Optimizer:
+    """An optimizer of theirs as it is written here.
+
+    Attributes:
+        name: here.
+        defaults: arguments that are written out where theirs leaves them out, since defaults here may differ.
+        fixed: arguments here that make it the same algorithm.
+        left: arguments of theirs that are not here, and why.
+        plain: what it is with ``schedule_free: false``.
+    """
+
+    name: str
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+    fixed: Mapping[str, Any] = field(default_factory=dict)
+    left: Mapping[str, str] = field(default_factory=dict)
+    plain: str = ""
+
+
+_DECOUPLED = {"weight_decouple": True}
+_FREE = {"warmup_steps": 0, "r": 0.0, "weight_lr_power": 2.0}
+_ADAN = {"betas": [0.98, 0.92, 0.99], "eps": 1e-8}
+_ONE_LOOP = {"foreach": "weights are updated together where that is faster"}
+_OF_FREE = dict.fromkeys(("warmup_steps", "r", "weight_lr_power"), "only the schedule-free one has it")
+
+TORCH = {"adam": Optimizer("Adam"), "adamw": Optimizer("AdamW"), "nadam": Optimizer("NAdam"), "sgd": Optimizer("SGD")}
+"""The classes of torch, in every project and here: their defaults are the same."""
+
+OPTIMIZERS: Mapping[Project, Mapping[str, Optimizer]] = {
+    Project.BASICSR: TORCH,
+    Project.REDUX: {
+        **TORCH,
+        "stableadamw": Optimizer("StableAdamW"),
+        "soap": Optimizer("SOAP"),
+        "adopt": Optimizer("ADOPT"),
+        "adan": Optimizer("Adan", {**_ADAN, "weight_decay": 0.0}, _DECOUPLED),
+        "adamwschedulefree": Optimizer(
+            "AdamWScheduleFree", {"betas": [0.9, 0.999], "eps": 1e-8, "weight_decay": 0.0, **_FREE}
+        ),
+        "adanschedulefree": Optimizer(
+            "AdanScheduleFree", {**_ADAN, "weight_decay": 0.0, "max_grad_norm": 0.0, **_FREE, "warmup_steps": 10000}
+        ),
+    },
+    Project.NEOSR: {
+        **TORCH,
+        "adan": Optimizer("Adan", {**_ADAN, "weight_decay": 0.02}, _DECOUPLED, {**_ONE_LOOP, **_OF_FREE}),
+        "adamw_sf": Optimizer(
+            "AdamWScheduleFree",
+            {"betas": [0.9, 0.99], "eps": 1e-8, "weight_decay": 0.0, **_FREE},
+            left=_ONE_LOOP,
+            plain="adamw",
+        ),
+        "adan_sf": Optimizer(
+            "AdanScheduleFree",
+            {**_ADAN, "weight_decay": 0.02, "max_grad_norm": 0.0, **_FREE},
+            left=_ONE_LOOP,
+            plain="adan",
+        ),
+    },
+}
+"""By their name in lower case."""
+
+NEAR = {"adamw_win": "AdamW", "soap_sf": "SOAP", "adamax": "NAdam", "rmsprop": "Adam", "asgd": "SGD", "rprop": "Adam"}
+
+SCHEDULES = {
+    "multisteprestartlr": "MultiStepLR",
+    "cosineannealing": "CosineAnnealingLR",
+    "reducelronplateau": "",
+}
+"""Schedules of theirs, in lower case, that have another name here."""
+
+
+def answer_optimizer(draft: Draft, key: str) -> None:
+    """Answer ``train.optim_g`` or ``train.optim_d``."""
+    path: KeyPath = ("train", key)
+    chosen = draft.section(*path)
+    given = chosen.get("type")
+    if not isinstance(given, str):
+        return
+    known = OPTIMIZERS[draft.project]
+    optimizer = known.get(given.lower())
+    if optimizer is None:
+        near = NEAR.get(given.lower(), "Adam, AdamW, NAdam, Adan, SOAP and others: docs/options.md, Optimizers")
+        draft.miss((*path, "type"), (*path, "type"), f"there is no optimizer {given} here", near)
+        for other in draft.unanswered(*path):
+            draft.keep(other)
+        return
+    if optimizer.plain and chosen.get("schedule_free") is False:
+        draft.leave((*path, "schedule_free"), f"false means the plain one, {optimizer.plain}")
+        optimizer = known[optimizer.plain]
+    elif "schedule_free" in chosen:
+        draft.need_not((*path, "schedule_free"), (*path, "type"), "the name of the optimizer says it here")
+    if optimizer.name.lower() == given.lower():
+        draft.keep((*path, "type"))
+    else:
+        draft.write((*path, "type"), optimizer.name, [(*path, "type")], ITS_NAME)
+    for leaf in draft.unanswered(*path):
+        _answer_argument(draft, leaf, optimizer)
+    for argument, value in optimizer.defaults.items():
+        if argument not in draft.written(*path):
+            draft.add((*path, argument), value, f"{draft.project}'s default")
+    for argument, value in optimizer.fixed.items():
+        if draft.written(*path, "weight_decay") and argument not in draft.written(*path):
+            draft.add((*path, argument), value, f"{draft.project} decays weights apart from the gradient")
+
+
+def _answer_argument(draft: Draft, path: KeyPath, optimizer: Optimizer) -> None:
+    argument, value = str(path[2]), draft.get(*path)
+    if argument == "no_prox":
+        draft.write((*path[:2], "weight_decouple"), bool(value), [path], ITS_NAME)
+    elif argument in optimizer.left or (optimizer.name in ("Adam", "AdamW") and argument in _OF_FREE):
+        draft.leave(path, optimizer.left.get(argument) or _OF_FREE[argument], _near_warmup(argument))
+    else:
+        draft.write(path, value, [path])
+
+
+def _near_warmup(argument: str) -> str:
+    return "train.warmup_steps warms the rate up" if argument == "warmup_steps" else ""
+
+
+def answer_schedule(draft: Draft) -> None:
+    """Answer ``train.scheduler``."""
+    path: KeyPath = ("train", "scheduler")
+    given = draft.get(*path, "type")
+    if not isinstance(given, str):
+        return
+    name = SCHEDULES.get(given.lower(), given)
+    if not name or not draft.known.has("schedule", name):
+        near = "MultiStepLR, CosineAnnealingLR, StepLR and others: docs/options.md, Schedules"
+        draft.miss((*path, "type"), (*path, "type"), f"there is no schedule {given} here", near)
+        for other in draft.unanswered(*path):
+            draft.keep(other)
+        return
+    draft.write((*path, "type"), name, [(*path, "type")], ITS_NAME)
+    taken = draft.known.takes("schedule", name)
+    for leaf in draft.unanswered(*path):
+        if leaf[2] in taken:
+            draft.write(leaf, draft.get(*leaf), [leaf])
+        else:
+            draft.leave(leaf, f"{name} has no such argument here")
+    if "gamma" in taken and draft.written(*path, "gamma") is None:
+        draft.add((*path, "gamma"), 0.1, f"{draft.project}'s default")
+
+
+def steps_of_warmup(value: Any, draft: Draft) -> int | Nothing:
+    """Return the steps of a linear warm-up; nothing for -1, which is none."""
+    del draft
+    return int(value) if isinstance(value, int | float) and value > 0 else NOTHING
+
+
+def limit_of_gradients(value: Any, draft: Draft) -> Any:
+    """Return the norm that gradients are limited to, where their file switches that on."""
+    if value is not True:
+        return NOTHING
+    return 1.0 if draft.project is Project.NEOSR else float(draft.get("train", "grad_clip_max_norm", default=100.0))
+
+
+def norm_of_gradients(value: Any, draft: Draft) -> Any:
+    """Return what becomes of the norm, which stands in the switch here."""
+    if draft.get("train", "grad_clip", default=False) is True:
+        return float(value)
+    return Left("grad_clip is false, so that nothing reads it", "grad_clip: NUMBER")
+
+
+def drop_average_beside_schedule_free(draft: Draft) -> None:
+    """Switch the average of weights off where the optimizer keeps one itself."""
+    if draft.written("train", "optim_g", "type") not in SCHEDULE_FREE:
+        return
+    for key in ("ema_power", "ema_update_after_step", "ema_switch_iter"):
+        if draft.written("train", key) is not None:
+            draft.remove(("train", key), "the optimizer averages weights itself")
+    why = "the schedule-free optimizer averages weights itself, and that average is validated and saved"
+    sources = [path for path in (("train", "ema"), ("train", "ema_decay")) if draft.get(*path) is not None]
+    if sources:
+        draft.answers = [answer for answer in draft.answers if not set(sources) & set(answer.source)]
+        draft.write(("train", "ema_decay"), 0, sources, why)
+    else:
+        draft.answers = [answer for answer in draft.answers if answer.target != ("train", "ema_decay")]
+        draft.add(("train", "ema_decay"), 0, why)

@@ -1,0 +1,1 @@
+"""What becomes of each key of each project, in tables."""
