@@ -94,6 +94,7 @@ ELSEWHERE = (
     (r"train -opt digits\.yml", "test_multitask_files.py::test_the_shipped_file_learns_all_tasks", "minutes"),
     (r"train -opt (mine|words)\.yml", "test_init_command.py::test_sr_trains_as_it_stands", "minutes"),
     (r"train -opt tiny_gpt\.yml", "test_doc_commands.py::test_the_language_model_of_the_page", "minutes"),
+    (r"trainauto convert", "test_convert_command.py::test_a_file_is_written_into_this_folder", "a file of theirs"),
     (r"plan -opt my\.yml", "test_language_models.py::test_a_billion_parameters", "texts"),
     (r"\.onnx$", "test_export_command.py::test_onnx_in_a_process_of_its_own", "seconds"),
     (r"options/test/quickstart", "test_test_command.py::test_a_run_and_the_same_weights", "the quick start's run"),
@@ -161,7 +162,7 @@ def test_commands_about_a_first_run_run(project: Path, monkeypatch: pytest.Monke
         ended = command(*words, cwd=project)
         assert ended.returncode == 0, (shown, ended.stdout, ended.stderr)
         done[words] = ended.stdout
-    assert {words[0] for words in done} == NAMES - {"list", "schema"}
+    assert {words[0] for words in done} == NAMES - {"convert", "list", "schema"}
     assert len(done) >= 20
     made = ["plan.png", "my_first_x4_4.safetensors", "my_first.pth", "large/image_000.png"]
     assert [name for name in made if not (project / name).is_file()] == []

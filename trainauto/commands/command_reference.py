@@ -29,7 +29,7 @@ ended after a step, with everything saved.
 | `test` | yes | yes | yes | yes |
 | `export` | yes | yes | yes | yes |
 | `upscale` | yes | no | no | no |
-| `degrade`, `prepare` | yes | no | no | no |
+| `degrade`, `prepare`, `convert` | yes | no | no | no |
 """
 
 

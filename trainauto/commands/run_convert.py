@@ -57,10 +57,8 @@ def _report(conversion: Conversion, file: Path, output: Path) -> None:
     print()
     opt, program = shlex.quote(str(output)), program_words()
     if not conversion.tree:
-        print(
-            "It neither trains nor measures on pairs of images."
-            + (" Here a command does:" if conversion.command else "")
-        )
+        print("It neither trains nor measures on pairs of images.")
+        print("Here a command does what it is for:" if conversion.command else "There is no equal of it here.")
         lines = [conversion.command] if conversion.command else []
     elif conversion.is_test:
         print("To go on:")

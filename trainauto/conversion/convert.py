@@ -17,6 +17,7 @@ from trainauto.conversion.sets import (
     ALONE,
     answer_degradations,
     answer_sets,
+    distinct_names,
     drop_degradations_of_files,
     enough_lookahead,
     kind_of_training,
@@ -169,6 +170,7 @@ def _settle(draft: Draft) -> None:
     drop_average_beside_schedule_free(draft)
     drop_degradations_of_files(draft)
     enough_lookahead(draft)
+    distinct_names(draft)
     validate_where_there_is_something(draft)
     note_of_neosr_gan(draft)
     if draft.project is Project.BASICSR and "network_d" not in draft.theirs and draft.written("train", "optim_d"):

@@ -43,6 +43,7 @@ class Draft:
         self.is_test = "train" not in theirs
         self.tree: dict[str, Any] = {}
         self.answers: list[Answer] = []
+        self._leaves = list(leaves(theirs))
         self._answered: set[KeyPath] = set()
 
     def get(self, *path: str | int, default: Any = None) -> Any:
@@ -64,7 +65,7 @@ class Draft:
 
     def unanswered(self, *prefix: str | int) -> list[KeyPath]:
         """Return the keys of theirs at or below ``prefix`` that have no answer yet, in file order."""
-        return [path for path in leaves(self.theirs) if path[: len(prefix)] == prefix and not self.is_answered(path)]
+        return [path for path in self._leaves if path[: len(prefix)] == prefix and not self.is_answered(path)]
 
     def is_answered(self, path: KeyPath) -> bool:
         """Return whether a key of theirs, or a section that holds it, has an answer."""

@@ -92,6 +92,8 @@ def _answer_argument(draft: Draft, path: KeyPath, start: int, to: KeyPath, name:
         _answer_sum(draft, path, to)
     elif argument == "criterion" and value in _HALVES:
         draft.write(to, "l1", [path], f"there is no {_HALVES[value]} here; its half of l1 stays")
+    elif argument == "reduction" and value == "mean" and argument not in taken:
+        draft.need_not(path, to, "every loss is a mean here")
     elif argument in taken and value is None:
         draft.need_not(path, to, "null is the default here")
     elif argument in taken:

@@ -89,7 +89,7 @@ def answer_optimizer(draft: Draft, key: str) -> None:
     path: KeyPath = ("train", key)
     chosen = draft.section(*path)
     given = chosen.get("type")
-    if not isinstance(given, str):
+    if not isinstance(given, str) or draft.is_answered(path):
         return
     known = OPTIMIZERS[draft.project]
     optimizer = known.get(given.lower())

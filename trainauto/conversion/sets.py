@@ -107,3 +107,16 @@ def enough_lookahead(draft: Draft) -> None:
     workers = draft.written("datasets", "train", "num_worker_per_gpu")
     if isinstance(workers, int) and workers > 8:
         draft.add(("datasets", "train", "lookahead"), workers, "no fewer than num_worker_per_gpu")
+
+
+def distinct_names(draft: Draft) -> None:
+    """Give each evaluated set a name of its own: figures and curves are called after it."""
+    taken: set[str] = set()
+    for key, chosen in (draft.written("datasets") or {}).items():
+        name = chosen.get("name", key) if key == "train" else chosen.get("name")
+        if key != "train" and name in taken:
+            path: KeyPath = ("datasets", key, "name")
+            draft.answers = [answer for answer in draft.answers if path not in answer.source]
+            draft.write(path, f"{name}_{key}", [path], "each set has a name of its own")
+            name = f"{name}_{key}"
+        taken.add(str(name))

@@ -36,6 +36,8 @@ class FileVerdict:
         network: type of its ``network_g``; empty where there is none.
         verdict: in short.
         names: what is missing, or left out of what it minimises and measures.
+        left_out: what is left out of that, also where something is missing.
+        command: the command that does what it is for, where one does; else ``test`` or ``train``.
     """
 
     file: str
@@ -43,6 +45,8 @@ class FileVerdict:
     network: str
     verdict: Verdict
     names: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()
+    command: str = ""
 
 
 def verdicts_of(folder: Path) -> Iterator[FileVerdict]:
@@ -64,7 +68,9 @@ def _verdict_of(path: Path, file: str, known: Known) -> FileVerdict:
     conversion = convert(theirs, project, known)
     network = theirs.get("network_g")
     name = str(network.get("type", "")) if isinstance(network, dict) else ""
-    return FileVerdict(file, project, name, *judged(conversion))
+    command = conversion.command.split(" ")[0] or ("test" if conversion.is_test else "train")
+    left_out = tuple(dict.fromkeys(left_out_names(conversion)))
+    return FileVerdict(file, project, name, *judged(conversion), left_out, command)
 
 
 def judged(conversion: Conversion) -> tuple[Verdict, tuple[str, ...]]:

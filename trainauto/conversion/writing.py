@@ -135,7 +135,8 @@ def comment_of(answer: Answer) -> str:
     there = f"{key} there" if is_same else f"{key}: {scalar_text(value)} there"
     why = "" if answer.why in (ITS_NAME, ITS_PLACE) else answer.why
     if is_same and key == answer.target[-1]:
-        return why
+        has_moved = {answer.source[0][0], answer.target[0]} <= set(BLOCKS) and answer.source[0][0] != answer.target[0]
+        return f"{dotted(answer.source[0])} there" if has_moved else why
     return f"{there}; {why}" if why else there
 
 

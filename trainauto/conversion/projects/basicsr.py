@@ -40,8 +40,8 @@ RULES: dict[str, Rule] = {
 }
 
 DEFAULTS = (
-    Default("train.ema_decay", 0, "BasicSR keeps no average by default", ("train",), ("train.ema_decay",)),
-    Default("manual_seed", 0, "BasicSR draws one at random", ("train",), ("manual_seed",)),
+    Default("train.ema_decay", 0, "BasicSR keeps no average by default", (), ("train.ema_decay",)),
+    Default("manual_seed", 0, "BasicSR draws one at random", (), ("manual_seed",)),
     Default(
         "path.param_key_g",
         "params",

@@ -60,10 +60,10 @@ RULES: dict[str, Rule] = {
 }
 
 DEFAULTS = (
-    Default("train.ema_decay", 0, "neosr keeps no average by default", ("train",), ("train.ema",)),
-    Default("train.grad_clip", 1.0, "neosr's default: gradients above a norm of 1", ("train",), ("train.grad_clip",)),
-    Default("train.total_iter", 1000000, "neosr's default", ("train",), ("logger.total_iter",)),
-    Default("manual_seed", 0, "neosr draws one at random", ("train",), ("manual_seed",)),
+    Default("train.ema_decay", 0, "neosr keeps no average by default", (), ("train.ema",)),
+    Default("train.grad_clip", 1.0, "neosr's default: gradients above a norm of 1", (), ("train.grad_clip",)),
+    Default("train.total_iter", 1000000, "neosr's default", (), ("logger.total_iter",)),
+    Default("manual_seed", 0, "neosr draws one at random", (), ("manual_seed",)),
     Default("amp_bf16", False, "neosr's default", ("use_amp",), ("bfloat16",)),
     Default("use_channels_last", True, "neosr does so with use_amp", ("use_amp",)),
     Default(

@@ -67,9 +67,9 @@ RULES: dict[str, Rule] = {
 }
 
 DEFAULTS = (
-    Default("train.ema_decay", 0, "redux keeps no average by default", ("train",), ("train.ema_decay",)),
+    Default("train.ema_decay", 0, "redux keeps no average by default", (), ("train.ema_decay",)),
     Default("train.ema_power", 10, "redux's default", ("train.ema_decay",), ("train.ema_power",)),
-    Default("manual_seed", 0, "redux draws one at random", ("train",), ("manual_seed",)),
+    Default("manual_seed", 0, "redux draws one at random", (), ("manual_seed",)),
     Default("amp_bf16", False, "redux's default", ("use_amp",), ("amp_bf16",)),
     Default("use_channels_last", True, "redux's default with use_amp", ("use_amp",), ("use_channels_last",)),
     Default("compile_mode", "max-autotune-no-cudagraphs", "redux's default", ("use_compile",), ("compile_mode",)),

@@ -1,9 +1,18 @@
 """Keys that several projects have."""
 
+from typing import Any
+
 from trainauto.conversion.answers import ITS_NAME, KEPT, Left, Moved, Rule
+from trainauto.conversion.draft import Draft
 from trainauto.conversion.optimizers import limit_of_gradients, norm_of_gradients, steps_of_warmup
 from trainauto.conversion.sets import as_a_name, lq_side
 from trainauto.options.degradation_options import DegradationOptions, KernelOptions
+
+
+def results_of_tests(value: Any, draft: Draft) -> Any:
+    """Return the folder of a test's results; training has none."""
+    return value if draft.is_test else Left("training writes its results into the folder of the run")
+
 
 RESUMES = "a run resumes in its own folder"
 NO_END = "the stream of samples has no end"
@@ -80,7 +89,7 @@ SHARED: dict[str, Rule] = {
     **{f"datasets.val*.{key}": rule for key, rule in _EVALUATED_SET.items()},
     **{f"datasets.test*.{key}": rule for key, rule in _EVALUATED_SET.items()},
     "path.experiments_root": KEPT,
-    "path.results_root": KEPT,
+    "path.results_root": Moved("path.results_root", "", results_of_tests),
     "path.pretrain_network_g": KEPT,
     "path.param_key_g": KEPT,
     "path.strict_load_g": KEPT,

@@ -1,0 +1,125 @@
+"""Values that decide together, and defaults of theirs that differ from those here."""
+
+from typing import Any
+
+import pytest
+
+from trainauto.conversion.answers import Kind
+from trainauto.conversion.convert import Conversion, convert
+from trainauto.options.foreign_files import Project
+
+BASE: dict[str, Any] = {"name": "x", "scale": 2, "network_g": {"type": "compact"}}
+
+
+def of(project: Project, train: dict[str, Any], **more: Any) -> Conversion:
+    sets = {"train": {"type": "PairedImageDataset", "dataroot_gt": "a", "dataroot_lq": "b"}}
+    return convert({**BASE, "datasets": sets, "train": train, **more}, project)
+
+
+@pytest.mark.parametrize(
+    ("project", "train", "expected"),
+    [
+        (Project.REDUX, {"grad_clip": True}, {"grad_clip": 100.0}),
+        (Project.REDUX, {"grad_clip": True, "grad_clip_max_norm": 3}, {"grad_clip": 3.0}),
+        (Project.REDUX, {"grad_clip": False, "grad_clip_max_norm": 3}, {"grad_clip": None}),
+        (Project.NEOSR, {}, {"grad_clip": 1.0, "ema_decay": 0, "total_iter": 1000000}),
+        (Project.NEOSR, {"grad_clip": False, "ema": -1}, {"grad_clip": None, "ema_decay": 0}),
+        (Project.BASICSR, {}, {"ema_decay": 0, "grad_clip": None}),
+        (Project.REDUX, {"warmup_iter": 30}, {"warmup_steps": 30}),
+        (Project.REDUX, {"warmup_iter": -1}, {"warmup_steps": None}),
+        (Project.REDUX, {"ema_decay": 0.99}, {"ema_power": 10}),
+        (Project.REDUX, {"ema_decay": 0, "ema_power": 0.75}, {"ema_power": None}),
+    ],
+)
+def test_switches_with_numbers_are_numbers(project: Project, train: dict[str, Any], expected: dict[str, Any]) -> None:
+    written = of(project, train).tree.get("train", {})
+    assert {key: written.get(key) for key in expected} == expected
+
+
+def test_the_average_of_neosr_gives_way_to_that_of_the_optimizer() -> None:
+    optim = {"type": "adan_sf", "lr": 1e-3, "schedule_free": True}
+    conversion = of(Project.NEOSR, {"ema": 0.999, "optim_g": optim})
+    assert conversion.tree["train"]["ema_decay"] == 0
+    (answer,) = [answer for answer in conversion.answers if ("train", "ema") in answer.source]
+    assert "averages weights itself" in answer.why
+    assert conversion.tree["train"]["optim_g"]["weight_decay"] == 0.02
+
+
+def test_a_clip_of_outputs_is_named_though_the_file_does_not_write_it() -> None:
+    named = [answer for answer in of(Project.NEOSR, {}).of(Kind.LEFT_OUT) if answer.source == (("train", "clamp"),)]
+    assert len(named) == 1
+    unclamped = of(Project.NEOSR, {"clamp": False})
+    assert not [answer for answer in unclamped.of(Kind.LEFT_OUT) if answer.source == (("train", "clamp"),)]
+
+
+@pytest.mark.parametrize(
+    ("loss", "why"),
+    [
+        ({"type": "lumaloss", "loss_weight": -1.0}, "a negative weight"),
+        ({"type": "perceptualloss", "loss_weight": 1.0, "criterion": "pd"}, "there is no criterion pd"),
+        ({"type": "adistsloss", "loss_weight": 1.0}, "there is no loss adistsloss here"),
+        ({"type": "adistsloss", "loss_weight": 0}, "and it weighs nothing"),
+        ({"loss_weight": 1.0}, "it names no type"),
+    ],
+)
+def test_losses_that_are_not_here_are_left_out_with_a_reason(loss: dict[str, Any], why: str) -> None:
+    conversion = of(Project.REDUX, {"losses": [{"type": "l1loss", "loss_weight": 1.0}, loss]})
+    assert conversion.tree["train"]["losses"] == [{"type": "l1loss", "loss_weight": 1.0}]
+    (answer,) = [one for one in conversion.of(Kind.LEFT_OUT) if one.source == (("train", "losses", 1),)]
+    assert why in answer.why
+
+
+def test_half_of_a_criterion_is_kept() -> None:
+    loss = {"type": "perceptualloss", "loss_weight": 0.1, "criterion": "fd+l1", "num_proj_fd": 64}
+    conversion = of(Project.REDUX, {"losses": [loss]})
+    assert conversion.tree["train"]["losses"] == [{"type": "perceptualloss", "loss_weight": 0.1, "criterion": "l1"}]
+    assert ("train", "losses", 0, "num_proj_fd") in [one.source[0] for one in conversion.of(Kind.LEFT_OUT)]
+
+
+def test_losses_of_both_forms_are_those_of_the_list() -> None:
+    train = {"losses": [{"type": "l1loss", "loss_weight": 1.0}], "pixel_opt": {"type": "mseloss", "loss_weight": 1.0}}
+    conversion = of(Project.REDUX, train)
+    assert [loss["type"] for loss in conversion.tree["train"]["losses"]] == ["l1loss"]
+    assert (("train", "pixel_opt"),) in [answer.source for answer in conversion.of(Kind.LEFT_OUT)]
+
+
+def test_an_opponent_without_a_loss_is_left_out() -> None:
+    losses = [{"type": "l1loss", "loss_weight": 1.0}, {"type": "ganloss", "gan_type": "vanilla", "loss_weight": 0}]
+    optim = {"type": "AdamW", "lr": 1e-4}
+    conversion = of(Project.REDUX, {"losses": losses, "optim_d": optim}, network_d={"type": "dunet"})
+    assert conversion.tree["model_type"] == "SRModel"
+    assert "network_d" not in conversion.tree
+    assert "optim_d" not in conversion.tree["train"]
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "near"), [("adamw_win", "AdamW"), ("soap_sf", "SOAP"), ("nothing", "Adam, AdamW")]
+)
+def test_an_optimizer_that_is_not_here_is_written_as_it_was(optimizer: str, near: str) -> None:
+    conversion = of(Project.NEOSR, {"optim_g": {"type": optimizer, "lr": 1e-3, "beta2_scale": 0.8}})
+    assert conversion.tree["train"]["optim_g"] == {"type": optimizer, "lr": 1e-3, "beta2_scale": 0.8}
+    (missing,) = conversion.of(Kind.MISSING)
+    assert missing.near.startswith(near)
+
+
+def test_schedules_and_models_that_are_not_here_are_written_as_they_were() -> None:
+    train = {"scheduler": {"type": "CyclicLR", "max_lr": 1e-3}}
+    conversion = of(Project.BASICSR, train, model_type="EDVRModel", network_g={"type": "EDVR", "num_frame": 5})
+    assert conversion.tree["train"]["scheduler"] == {"type": "CyclicLR", "max_lr": 1e-3}
+    assert conversion.tree["network_g"] == {"type": "EDVR", "num_frame": 5}
+    assert {answer.old for answer in conversion.of(Kind.MISSING)} == {"CyclicLR", "EDVRModel", "EDVR"}
+    assert not conversion.is_complete
+
+
+def test_rcan_of_basicsr_has_its_arguments_and_defaults() -> None:
+    network = {"type": "RCAN", "num_in_ch": 3, "num_out_ch": 3, "num_feat": 32, "num_group": 5, "upscale": 2}
+    conversion = of(Project.BASICSR, {}, model_type="SRModel", network_g=network)
+    expected = {"type": "RCAN", "n_colors": 3, "n_feats": 32, "n_resgroups": 5, "n_resblocks": 16}
+    assert conversion.tree["network_g"].items() >= expected.items()
+
+
+def test_degradations_of_paired_sets_are_left_out() -> None:
+    conversion = of(Project.REDUX, {}, blur_prob=0.5, jpeg_range=[40, 50])
+    assert not {"blur_prob", "jpeg_range", "degradation_preset"} & conversion.tree.keys()
+    whys = {answer.source[0]: answer.why for answer in conversion.of(Kind.LEFT_OUT)}
+    assert whys["blur_prob",] == "no set of this file makes low-quality images"
