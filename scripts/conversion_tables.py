@@ -27,6 +27,7 @@ from trainauto.conversion.answers import ITS_NAME, ITS_PLACE, Answer, Kind  # no
 from trainauto.conversion.convert import Conversion, convert  # noqa: E402
 from trainauto.conversion.known import Known  # noqa: E402
 from trainauto.conversion.networks import NAMES, NEAR, OF_VIDEO  # noqa: E402
+from trainauto.conversion.projects.redux import takes_half  # noqa: E402
 from trainauto.conversion.stats import Verdict, verdicts_of  # noqa: E402
 from trainauto.core.files import write_text_atomically  # noqa: E402
 from trainauto.options.foreign_files import Project  # noqa: E402
@@ -119,8 +120,9 @@ def answers_of(project: Project, rows: Sequence[Row], known: Known) -> dict[str,
     most frequent: its answer is that in a file which has this one.
     """
     network = next(row for row in rows if row.key == "network_g.type")
-    here = next((name for name in network.values if known.has("network", NAMES[project].get(name.lower(), name))), "")
-    types = {"network_g": here or network.values[0]}
+    here = [name for name in network.values if known.has("network", NAMES[project].get(name.lower(), name))]
+    plain = [name for name in here if takes_half(name)]  # others change the precision
+    types = {"network_g": (plain or network.values)[0]}
     trained = convert(file_of(rows, types=types), project, known)
     tested = convert(file_of(rows, is_test=True, types=types), project, known)
     others = {

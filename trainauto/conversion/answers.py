@@ -71,11 +71,13 @@ class Moved:
         why: reason, as a clause.
         change: returns the value here, or :data:`NOTHING`, or :class:`Left` where this value has no equal; ``None``
             takes it as it is.
+        unneeded: reason where it need not be written.
     """
 
     to: str
     why: str = ""
     change: "Callable[[Any, Draft], Any] | None" = None
+    unneeded: str = "the default here"
 
 
 @dataclass(frozen=True)

@@ -143,10 +143,10 @@ def _add_defaults(draft: Draft) -> None:
         if (not default.beside or any(beside)) and default.fits(draft):
             draft.add(key_path(default.to), default.value, default.why)
     if draft.project is Project.REDUX and makes_low_quality(draft):
-        why = "what redux's defaults are, where the file leaves keys out"
+        why = "traiNNer-redux's defaults, where the file leaves keys out"
         draft.add(("degradation_preset",), "mild", why)
     if kind_of_training(draft) == "realesrganpaireddataset" and draft.written("dataroot_lq_prob") is None:
-        draft.add(("datasets", "train", "dataroot_lq_prob"), 0, "redux's default")
+        draft.add(("datasets", "train", "dataroot_lq_prob"), 0, "traiNNer-redux's default")
     if (project := draft.written("logger", "wandb", "project")) is not None and project:
         draft.add(("logger", "wandb", "mode"), "online", f"{draft.project} uploads; offline keeps it on this machine")
     if draft.project is Project.NEOSR and not draft.is_test and draft.get("train", "clamp") is None:
@@ -168,6 +168,8 @@ def _settle(draft: Draft) -> None:
             if draft.written("train", key) is not None:
                 draft.remove(("train", key), "there is no average to begin", "train.ema_decay")
     drop_average_beside_schedule_free(draft)
+    if draft.project is Project.REDUX:
+        redux.settle_half_precision(draft)
     drop_degradations_of_files(draft)
     enough_lookahead(draft)
     distinct_names(draft)
@@ -187,10 +189,10 @@ def _command_of(draft: Draft) -> str:
         return ""
     weights = draft.get("path", "pretrain_network_g", default="WEIGHTS")
     if "onnx" in draft.theirs:
-        return f"export --weights {shlex.quote(weights)} network.onnx --format onnx"
+        return f"export --weights {shlex.quote(str(weights))} network.onnx --format onnx"
     sets = [one for one in draft.section("datasets").values() if isinstance(one, dict)]
     roots = [one.get("dataroot_lq") for one in sets if str(one.get("type")).lower() in ALONE]
     if not roots or not roots[0]:
         return ""
     first = roots[0][0] if isinstance(roots[0], list) else roots[0]
-    return f"upscale --weights {shlex.quote(weights)} {shlex.quote(first)} large"
+    return f"upscale --weights {shlex.quote(str(weights))} {shlex.quote(str(first))} large"

@@ -1,5 +1,6 @@
 """Losses: items of ``train.losses``, or sections of their own that end in ``_opt``, as items here."""
 
+from math import isfinite
 from typing import Any
 
 from trainauto.conversion.answers import ITS_PLACE, Answer, Kind
@@ -90,7 +91,7 @@ def _answer_argument(draft: Draft, path: KeyPath, start: int, to: KeyPath, name:
     argument, value = str(path[start]), draft.get(*path)
     if argument == "reduction" and value == "sum":
         _answer_sum(draft, path, to)
-    elif argument == "criterion" and value in _HALVES:
+    elif argument == "criterion" and isinstance(value, str) and value in _HALVES:
         draft.write(to, "l1", [path], f"there is no {_HALVES[value]} here; its half of l1 stays")
     elif argument == "reduction" and value == "mean" and argument not in taken:
         draft.need_not(path, to, "every loss is a mean here")
@@ -106,7 +107,7 @@ def _answer_sum(draft: Draft, path: KeyPath, to: KeyPath) -> None:
     """Write a sum over the batch as a mean of as many times the weight."""
     side, batch = draft.get("datasets", "train", "gt_size"), draft.get("datasets", "train", "batch_size_per_gpu")
     weight = draft.get(*path[:-1], "loss_weight", default=1.0)
-    if not all(isinstance(one, int | float) for one in (side, batch, weight)):
+    if not all(isinstance(one, int | float) and isfinite(one) for one in (side, batch, weight)):
         draft.leave(path, "a loss is a mean here", "loss_weight times the number of values in a batch")
         return
     values = int(batch * 3 * side * side)

@@ -166,13 +166,19 @@ def limit_of_gradients(value: Any, draft: Draft) -> Any:
     """Return the norm that gradients are limited to, where their file switches that on."""
     if value is not True:
         return NOTHING
-    return 1.0 if draft.project is Project.NEOSR else float(draft.get("train", "grad_clip_max_norm", default=100.0))
+    if draft.project is Project.NEOSR:
+        return 1.0
+    return _as_float(draft.get("train", "grad_clip_max_norm", default=100.0))
+
+
+def _as_float(value: Any) -> Any:
+    return float(value) if isinstance(value, int) else value
 
 
 def norm_of_gradients(value: Any, draft: Draft) -> Any:
     """Return what becomes of the norm, which stands in the switch here."""
     if draft.get("train", "grad_clip", default=False) is True:
-        return float(value)
+        return _as_float(value)
     return Left("grad_clip is false, so that nothing reads it", "grad_clip: NUMBER")
 
 
@@ -189,5 +195,5 @@ def drop_average_beside_schedule_free(draft: Draft) -> None:
         draft.answers = [answer for answer in draft.answers if not set(sources) & set(answer.source)]
         draft.write(("train", "ema_decay"), 0, sources, why)
     else:
-        draft.answers = [answer for answer in draft.answers if answer.target != ("train", "ema_decay")]
+        draft.answers = [one for one in draft.answers if one.source or one.target != ("train", "ema_decay")]
         draft.add(("train", "ema_decay"), 0, why)

@@ -109,7 +109,7 @@ def _additions(answers: Sequence[Answer]) -> Iterator[tuple[str, str]]:
 
 def _missing(conversion: Conversion) -> Iterator[tuple[str, str]]:
     for answer in conversion.of(Kind.MISSING):
-        near = f"; the nearest: {answer.near}" if answer.near else ""
+        near = f"; nearest: {answer.near}" if answer.near else ""
         yield f"{dotted(answer.source[0])}: {_short(answer.old)}", f"{answer.why}{near}"
 
 
@@ -119,7 +119,7 @@ def _grouped(answers: Sequence[Answer]) -> Iterator[tuple[str, str]]:
     for answer in answers:
         groups.setdefault((answer.why, answer.near), []).extend(dotted(path) for path in answer.source)
     for (why, near), keys in groups.items():
-        yield ", ".join(keys), f"{why}; here: {near}" if near else why
+        yield ", ".join(keys), f"{why}; nearest: {near}" if near else why
 
 
 def _short(value: object) -> str:

@@ -69,7 +69,7 @@ def _apply(draft: Draft, path: KeyPath, rule: Rule) -> None:
         if isinstance(new, Left):
             draft.leave(path, new.why, new.near)
         elif isinstance(new, Nothing):
-            draft.need_not(path, to, rule.why)
+            draft.need_not(path, to, rule.unneeded)
         else:
             draft.write(to, new, [path], rule.why)
 

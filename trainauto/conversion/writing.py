@@ -127,7 +127,7 @@ def comment_of(answer: Answer) -> str:
     if answer.kind is Kind.ADDED:
         return answer.why
     if answer.kind is Kind.MISSING:
-        return f"{answer.why}; the nearest: {answer.near}" if answer.near else answer.why
+        return f"{answer.why}; nearest: {answer.near}" if answer.near else answer.why
     if answer.kind is not Kind.MAPPED or answer.target is None or answer.new is None:
         return ""
     key, value = str(answer.source[0][-1]), answer.old
@@ -172,7 +172,7 @@ def _item_lines(item: Any, comment: str, indent: int) -> Iterator[str]:
     if len(line) <= WIDTH or not isinstance(item, dict):
         yield from _with_comment(line, comment, indent)
         return
-    yield from _wrapped(comment, indent) if comment else ()
+    yield from _wrapped(printable(comment), indent) if comment else ()
     for number, (key, value) in enumerate(item.items()):
         yield f"{blanks}{'  ' if number else '- '}{_key_text(str(key))}: {flow_text(value)}"
 
@@ -188,6 +188,7 @@ def _is_short(path: KeyPath) -> bool:
 
 
 def _with_comment(line: str, comment: str, indent: int) -> Iterator[str]:
+    comment = printable(comment)
     if not comment:
         yield line
     elif len(line) + len(comment) + 4 <= WIDTH:

@@ -11,8 +11,9 @@ from typing import Any
 from trainauto.core.errors import InputError, Place, Problem
 from trainauto.core.program import program_words
 from trainauto.options.file_text import read_text
+from trainauto.options.scalars import LARGEST_INTEGER
 from trainauto.options.source_locations import Places, Source, printable
-from trainauto.options.yaml_file import YamlTree, parse_yaml
+from trainauto.options.yaml_file import LARGEST_DEPTH, YamlTree, parse_yaml
 
 SUFFIXES = (".yml", ".yaml", ".toml", ".json")
 """Of option files that are read; those of trainauto are YAML."""
@@ -68,7 +69,9 @@ def read_foreign(path: Path) -> YamlTree:
         return parse_yaml(text, file)
     source = Source(file, text)
     places = Places(source.place(len(text) - len(text.lstrip())))
-    return YamlTree(_toml(text, source) if suffix == ".toml" else _json(text, source), places)
+    value = _toml(text, source) if suffix == ".toml" else _json(text, source)
+    _check(value, source)
+    return YamlTree(value, places)
 
 
 def recognised(tree: Any) -> Project | None:
@@ -129,12 +132,34 @@ def _section(tree: Mapping[str, Any], key: str) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
+def _check(value: Any, source: Source, depth: int = 0) -> None:
+    """Refuse what YAML refuses, too, so that whatever is read can be written.
+
+    Raises:
+        InputError: it is nested too deeply, a number is too large, or text holds half a character.
+    """
+    if depth > LARGEST_DEPTH:
+        raise InputError(Problem(_TOO_DEEP, source.place(0), _FEW_LEVELS))
+    if isinstance(value, dict | list):
+        for item in [*value, *value.values()] if isinstance(value, dict) else value:
+            _check(item, source, depth + 1)
+    elif isinstance(value, int) and abs(value) > LARGEST_INTEGER:
+        place = source.place(source.text.find(str(value)))
+        raise InputError(Problem("this is a whole number of more than 64 bits", place, "No option needs one."))
+    elif isinstance(value, str) and any("\ud800" <= character <= "\udfff" for character in value):
+        message = f"'{printable(value)}' holds an escape that is half a character"
+        raise InputError(Problem(message, source.place(0), "Write the character itself."))
+
+
+_TOO_DEEP, _FEW_LEVELS = "this is nested too deeply", "Option files need less than ten levels."
 _TOML_PLACE = re.compile(r" \(at (?:line (\d+), column (\d+)|end of document)\)\Z")
 
 
 def _toml(text: str, source: Source) -> Any:
     try:
         return tomllib.loads(text)
+    except RecursionError:
+        raise InputError(Problem(_TOO_DEEP, source.place(0), _FEW_LEVELS)) from None
     except tomllib.TOMLDecodeError as error:
         found = _TOML_PLACE.search(str(error))
         index = len(text)
@@ -152,6 +177,8 @@ def _toml(text: str, source: Source) -> Any:
 def _json(text: str, source: Source) -> Any:
     try:
         return json.loads(text, object_pairs_hook=lambda pairs: _unique(pairs, source))
+    except RecursionError:
+        raise InputError(Problem(_TOO_DEEP, source.place(0), _FEW_LEVELS)) from None
     except json.JSONDecodeError as error:
         message = f"this is not JSON: {error.msg[:1].lower()}{error.msg[1:]}"
         raise InputError(Problem(message, source.place(error.pos), "Correct this line.")) from None

@@ -123,3 +123,22 @@ def test_degradations_of_paired_sets_are_left_out() -> None:
     assert not {"blur_prob", "jpeg_range", "degradation_preset"} & conversion.tree.keys()
     whys = {answer.source[0]: answer.why for answer in conversion.of(Kind.LEFT_OUT)}
     assert whys["blur_prob",] == "no set of this file makes low-quality images"
+
+
+@pytest.mark.parametrize(
+    ("network", "keys", "expected"),
+    [
+        ("swinir_s", {"use_amp": True}, True),
+        ("swinir_s", {"use_amp": True, "amp_bf16": False}, True),
+        ("swinir_s", {"use_amp": False, "amp_bf16": False}, False),
+        ("compact", {"use_amp": True, "amp_bf16": False}, False),
+        ("compact", {"use_amp": True}, False),
+    ],
+)
+def test_networks_that_redux_never_trains_in_float16_are_in_bfloat16(
+    network: str, keys: dict[str, Any], expected: bool
+) -> None:
+    conversion = of(Project.REDUX, {}, network_g={"type": network}, **keys)
+    assert conversion.tree["amp_bf16"] is expected
+    sources = [source for answer in conversion.answers for source in answer.source]
+    assert len(sources) == len(set(sources))

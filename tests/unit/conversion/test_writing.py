@@ -108,10 +108,10 @@ def test_the_report_counts_groups_and_names() -> None:
     for part in (
         "carried: 2 keys, as they are",
         "train.pixel_opt: type, loss_weight -> train.losses[0]",
-        "need not be written:\n  train.warmup_iter\n    -1 is none",
+        "need not be written:\n  train.warmup_iter\n    -1 is none, which is the default here",
         "train.ema_decay: 0\n    BasicSR keeps no average by default",
-        "left out:\n  num_gpu\n    device says where to train; here: torchrun",
-        "unknown:\n  train.total_iters\n    unknown here and in BasicSR's templates; here: 'total_iter'",
-        "network_g.type: EDVR\n    there are no video networks here; the nearest: networks of single images",
+        "left out:\n  num_gpu\n    device says where to train; nearest: torchrun",
+        "unknown:\n  train.total_iters\n    unknown here and in BasicSR's templates; nearest: 'total_iter'",
+        "network_g.type: EDVR\n    there are no video networks here; nearest: networks of single images",
     ):
         assert part in text, part

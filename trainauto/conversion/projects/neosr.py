@@ -40,9 +40,9 @@ RULES: dict[str, Rule] = {
     "datasets.train.accumulate": Moved("datasets.train.accum_iter", ITS_NAME),
     "datasets.train.augmentation": KEPT,
     "datasets.train.aug_prob": KEPT,
-    "train.ema": Moved("train.ema_decay", "its name here; of the generator alone", _average),
+    "train.ema": Moved("train.ema_decay", "of the generator alone", _average),
     "train.wavelet_*": _WAVELET,
-    "train.clamp": Moved("train.losses", "losses see outputs as they are", _clamp),
+    "train.clamp": Moved("train.losses", "", _clamp, "losses see outputs as they are, which is so here"),
     "train.match_lq_colors": Left(
         "colours are compared with the target", "consistency_loss with blur: true compares blurred colours"
     ),
@@ -50,7 +50,7 @@ RULES: dict[str, Rule] = {
     "train.sam_init": _SAM,
     "train.eco": _ECO,
     "train.eco_*": _ECO,
-    "val.tile": Moved("val.tile_size", "its name here; whole images by default", _tile),
+    "val.tile": Moved("val.tile_size", ITS_NAME, _tile, "whole images are the default here"),
     "val.save_lq": Left("low-quality images lie where they are"),
     "logger.total_iter": Moved("train.total_iter", ITS_PLACE),
     "logger.save_tb_img": Left("pictures of validations lie in the run's folder, and on its page"),

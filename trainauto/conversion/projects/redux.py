@@ -1,7 +1,9 @@
 """traiNNer-redux's keys."""
 
 from trainauto.conversion.answers import KEPT, NOTHING, Default, Left, Moved, Rule
+from trainauto.conversion.draft import Draft
 from trainauto.conversion.projects.shared import NOT_NEEDED, SHARED
+from trainauto.options.source_locations import KeyPath
 
 _ONNX = Left("ONNX files are made by a command", "export RUN FILE --format onnx")
 _TEACHER = Left("there is no training from a teacher here", "path.pretrain_network_g starts from its weights")
@@ -67,11 +69,38 @@ RULES: dict[str, Rule] = {
 }
 
 DEFAULTS = (
-    Default("train.ema_decay", 0, "redux keeps no average by default", (), ("train.ema_decay",)),
-    Default("train.ema_power", 10, "redux's default", ("train.ema_decay",), ("train.ema_power",)),
-    Default("manual_seed", 0, "redux draws one at random", (), ("manual_seed",)),
-    Default("amp_bf16", False, "redux's default", ("use_amp",), ("amp_bf16",)),
-    Default("use_channels_last", True, "redux's default with use_amp", ("use_amp",), ("use_channels_last",)),
-    Default("compile_mode", "max-autotune-no-cudagraphs", "redux's default", ("use_compile",), ("compile_mode",)),
-    Default("val.tile_overlap", 0, "redux's default", ("val.tile_size",), ("val.tile_overlap",)),
+    Default("train.ema_decay", 0, "traiNNer-redux keeps no average by default", (), ("train.ema_decay",)),
+    Default("train.ema_power", 10, "traiNNer-redux's default", ("train.ema_decay",), ("train.ema_power",)),
+    Default("manual_seed", 0, "traiNNer-redux draws one at random", (), ("manual_seed",)),
+    Default("amp_bf16", False, "traiNNer-redux's default", ("use_amp",), ("amp_bf16",)),
+    Default("use_channels_last", True, "traiNNer-redux's default with use_amp", ("use_amp",), ("use_channels_last",)),
+    Default(
+        "compile_mode", "max-autotune-no-cudagraphs", "traiNNer-redux's default", ("use_compile",), ("compile_mode",)
+    ),
+    Default("val.tile_overlap", 0, "traiNNer-redux's default", ("val.tile_size",), ("val.tile_overlap",)),
 )
+
+_WITHOUT_HALF = (
+    *("atd", "dat", "dctlsa", "drct", "dwt", "elan", "emt", "fdat", "grl", "hat", "hit", "moesr", "rcan", "rgt"),
+    *("seemore", "srformer", "swin2sr", "swinir", "tscunet"),
+)
+"""How names of networks begin that traiNNer-redux trains in bfloat16, where the card can, and never in float16."""
+
+
+def takes_half(network: str) -> bool:
+    """Return whether traiNNer-redux trains a network in float16 where its file says so."""
+    return not network.lower().startswith(_WITHOUT_HALF) or network.lower() == "fdat_tiny"
+
+
+def settle_half_precision(draft: Draft) -> None:
+    """Write bfloat16 where traiNNer-redux takes it in place of the float16 that its file names."""
+    name = str(draft.written("network_g", "type")).lower()
+    if not draft.written("use_amp") or draft.written("amp_bf16") is not False or takes_half(name):
+        return
+    why = f"traiNNer-redux trains {name} in bfloat16 all the same: float16 overflows"
+    path: KeyPath = ("amp_bf16",)
+    draft.answers = [answer for answer in draft.answers if answer.target != path]
+    if draft.get(*path) is None:
+        draft.add(path, True, why)
+    else:
+        draft.write(path, True, [path], why)

@@ -80,7 +80,7 @@ _EVALUATED_SET: dict[str, Rule] = {
 SHARED: dict[str, Rule] = {
     "name": Moved("name", "a name of a folder", as_a_name),
     "scale": KEPT,
-    "num_gpu": Left("device says where to train", "torchrun -m trainauto train ... --launcher pytorch takes several"),
+    "num_gpu": Left("device says where to train", "torchrun -m trainauto train ... --launcher pytorch"),
     "manual_seed": KEPT,
     "deterministic": KEPT,
     "dist_params.*": Left("torchrun knows them", "--launcher pytorch"),
@@ -99,8 +99,10 @@ SHARED: dict[str, Rule] = {
     "path.resume_state": Left(RESUMES, "train --auto_resume"),
     "path.ignore_resume_networks": Left(RESUMES, "path.pretrain_network_g starts from weights"),
     "train.total_iter": KEPT,
-    "train.warmup_iter": Moved("train.warmup_steps", "-1 is none", steps_of_warmup),
-    "train.grad_clip": Moved("train.grad_clip", "the largest norm itself; off by default", limit_of_gradients),
+    "train.warmup_iter": Moved("train.warmup_steps", "", steps_of_warmup, "-1 is none, which is the default here"),
+    "train.grad_clip": Moved(
+        "train.grad_clip", "the largest norm itself", limit_of_gradients, "off is the default here"
+    ),
     "train.grad_clip_max_norm": Moved("train.grad_clip", "the largest norm itself", norm_of_gradients),
     "val.val_freq": KEPT,
     "val.save_img": KEPT,
