@@ -226,11 +226,18 @@ def _written_otherwise(answers: Answers) -> Iterator[str]:
             why = "" if answer.why in (ITS_NAME, ITS_PLACE) else answer.why
             if key.rsplit(".", 1)[-1] == target[-1] and answer.old == answer.new and not why:
                 continue
-            here = "not needed" if answer.new is None else f"`{dotted(target)}`"
-            seen.setdefault((f"`{key}`", here, why), []).append(project)
+            is_same_key = row_key(target) == key
+            here = "not needed" if answer.new is None else f"`{row_key(target)}`"
+            old, new = (f" {answer.old}", f" {answer.new}") if is_same_key and answer.new is not None else ("", "")
+            seen.setdefault((f"`{key}`{old}", f"{here}{new}", why), []).append(project)
     for (key, here, why), projects in seen.items():
         yield f"| {', '.join(projects)} | {key} | {here} | {why} |"
     yield ""
+
+
+def row_key(path: KeyPath) -> str:
+    """Return a key as the list of keys writes it."""
+    return dotted(path).replace("datasets.test_1.", "datasets.test*.").replace("datasets.val.", "datasets.val*.")
 
 
 def _left_out(answers: Answers) -> Iterator[str]:

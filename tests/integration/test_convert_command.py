@@ -4,6 +4,7 @@ import json
 import shutil
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 import yaml
@@ -39,6 +40,18 @@ def test_a_file_is_written_into_this_folder_checked_and_never_replaced_unasked(t
     assert sorted(path.name for path in tmp_path.iterdir()) == ["neosr_paired_trainauto.yml"]
 
 
+def test_what_cannot_be_written_is_said_and_theirs_is_never_replaced(tmp_path: Path) -> None:
+    theirs = tmp_path / "theirs.toml"
+    shutil.copy(FOLDER / NEOSR, theirs)
+    refused = convert(tmp_path, "theirs.toml", "--output", "./theirs.toml", "--overwrite")
+    assert "is the file to convert" in refused.stderr
+    assert theirs.read_bytes() == (FOLDER / NEOSR).read_bytes()
+    with mock.patch("trainauto.commands.run_convert.write_text_atomically", side_effect=PermissionError(13, "denied")):
+        failed = convert(tmp_path, "theirs.toml")
+    assert failed.returncode == 2
+    assert "cannot write theirs_trainauto.yml: denied" in failed.stderr
+
+
 def test_a_network_that_is_not_here_ends_with_another_code_and_leaves_the_file(tmp_path: Path) -> None:
     theirs = (FOLDER / MISSING).read_text().replace("MSRResNet\n", "NoSuchNet\n")
     (tmp_path / "theirs.yml").write_text(theirs)
@@ -68,6 +81,7 @@ def test_every_kind_of_check_passes_on_files_with_all_components(tmp_path: Path)
     ("name", "text", "said"),
     [
         ("a.yml", "name: x\ndatasets: {}\nnetwork_g: {type: span}\n", "nothing in it says which"),
+        ("a.yml", "name: x\nmemory: {budget: 1GiB}\n", "this is an option file of trainauto already"),
         ("a.yml", "x: 1\n", "this is no option file of traiNNer-redux, BasicSR, neosr"),
         ("a.yml", "- x\n", "this is no option file"),
         ("a.toml", "x = \n", "a.toml:1:5: this is not TOML"),

@@ -5,9 +5,8 @@ from pathlib import Path
 
 from trainauto.commands.common_arguments import Commands, check_free
 from trainauto.core.errors import InputError, Problem
-from trainauto.options.foreign_files import Project
 
-PROJECTS = {"redux": Project.REDUX, "basicsr": Project.BASICSR, "neosr": Project.NEOSR}
+PROJECTS = ("redux", "basicsr", "neosr")
 
 DESCRIPTION = """\
 Translate an option file of traiNNer-redux, BasicSR or neosr, and say what
@@ -49,7 +48,7 @@ def add_to(commands: Commands) -> None:
         help="check what was written: options, components, arguments; no data and no weights",
     )
     parser.add_argument(
-        "--from", dest="project", choices=tuple(PROJECTS), help="whose file it is, where that cannot be told from it"
+        "--from", dest="project", choices=PROJECTS, help="whose file it is, where that cannot be told from it"
     )
     parser.add_argument("--stats", type=Path, metavar="FOLDER", help="only a table: what becomes of each file in it")
     parser.set_defaults(execute=_run)
@@ -66,8 +65,9 @@ def _run(parsed: argparse.Namespace) -> int:
 
         return show_stats(parsed.stats)
     parsed.output = parsed.output or Path(f"{parsed.file.stem}_trainauto.yml")
+    if parsed.output.resolve() == parsed.file.resolve():
+        raise InputError(Problem(f"{parsed.output} is the file to convert", advice="Name another one with --output."))
     check_free(parsed.output, overwrite=parsed.overwrite, example="mine.yml")
-    parsed.project = PROJECTS.get(parsed.project)
 
     from trainauto.commands.run_convert import run
 

@@ -2,6 +2,7 @@
 
 import argparse
 import shlex
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ from trainauto.builders.components import checked_arguments
 from trainauto.builders.load_plugins import load_plugins
 from trainauto.conversion.convert import Conversion, convert
 from trainauto.conversion.known import REGISTRIES
-from trainauto.conversion.report import report_lines
+from trainauto.conversion.report import WIDTH, report_lines
 from trainauto.conversion.stats import stats_lines
 from trainauto.conversion.writing import text_of
 from trainauto.core.errors import InputError, Place, Problem
@@ -17,10 +18,12 @@ from trainauto.core.files import write_text_atomically
 from trainauto.core.program import program_words
 from trainauto.core.words import visible
 from trainauto.optim.registry import OPTIMIZERS
-from trainauto.options.foreign_files import Project, read_foreign, recognised
+from trainauto.options.foreign_files import OWN_KEYS, Project, read_foreign, recognised
 from trainauto.options.load import LoadedOptions, load_options, load_test_options
 from trainauto.options.schema import Options
 from trainauto.options.source_locations import KeyPath, printable
+
+PROJECTS = {"redux": Project.REDUX, "basicsr": Project.BASICSR, "neosr": Project.NEOSR}
 
 INCOMPLETE = 2
 """Exit code where the file names what is not here."""
@@ -33,12 +36,12 @@ def run(parsed: argparse.Namespace) -> int:
         InputError: the file cannot be read or is of nobody known, or what was written does not pass ``--check``.
     """
     theirs = read_foreign(parsed.file).value
-    project = parsed.project or recognised(theirs)
+    project = PROJECTS.get(parsed.project) or recognised(theirs)
     if project is None or not isinstance(theirs, dict):
         raise _not_recognised(parsed.file, theirs)
     conversion = convert(theirs, project)
     if conversion.tree:
-        write_text_atomically(parsed.output, text_of(conversion, parsed.file.name))
+        _write(parsed.output, text_of(conversion, parsed.file.name))
     _report(conversion, parsed.file, parsed.output)
     if parsed.check and conversion.tree and conversion.is_complete:
         check(parsed.output, is_test=conversion.is_test)
@@ -49,9 +52,18 @@ def run(parsed: argparse.Namespace) -> int:
     return 0 if conversion.is_complete else INCOMPLETE
 
 
+def _write(output: Path, text: str) -> None:
+    try:
+        write_text_atomically(output, text)
+    except OSError as error:
+        message = f"cannot write {output}: {error.strerror or error}"
+        raise InputError(Problem(message, advice="Name a file in a folder that you may write to.")) from error
+
+
 def _report(conversion: Conversion, file: Path, output: Path) -> None:
     what = f"wrote {output}" if conversion.tree else "nothing was written"
-    print(visible(f"{file}: an option file of {conversion.project}; {what}"))
+    line = visible(f"{file}: an option file of {conversion.project}; {what}")
+    print("\n".join(textwrap.wrap(line, WIDTH, break_long_words=False, break_on_hyphens=False)))
     print()
     print("\n".join(report_lines(conversion)))
     print()
@@ -66,11 +78,14 @@ def _report(conversion: Conversion, file: Path, output: Path) -> None:
     else:
         print("To go on:")
         lines = [f"validate -opt {opt}", f"train -opt {opt}"]
-    print("\n".join(f"  {program} {visible(line)}" for line in lines))
+    for line in lines:
+        print(f"  {program} {visible(line)}")
 
 
 def _not_recognised(file: Path, theirs: Any) -> InputError:
     place = Place(printable(str(file)))
+    if isinstance(theirs, dict) and OWN_KEYS & theirs.keys():
+        return InputError(Problem("this is an option file of trainauto already", place, "Start it with train -opt."))
     if isinstance(theirs, dict) and {"network_g", "datasets"} & theirs.keys():
         message = f"this may be an option file of {', '.join(Project)} or of trainauto; nothing in it says which"
         return InputError(Problem(message, place, "Say whose it is: --from redux, basicsr or neosr."))

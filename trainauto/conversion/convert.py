@@ -145,7 +145,8 @@ def _add_defaults(draft: Draft) -> None:
     if draft.project is Project.REDUX and makes_low_quality(draft):
         why = "traiNNer-redux's defaults, where the file leaves keys out"
         draft.add(("degradation_preset",), "mild", why)
-    if kind_of_training(draft) == "realesrganpaireddataset" and draft.written("dataroot_lq_prob") is None:
+    is_either = draft.project is Project.REDUX and kind_of_training(draft) == "realesrganpaireddataset"
+    if is_either and draft.written("dataroot_lq_prob") is None:
         draft.add(("datasets", "train", "dataroot_lq_prob"), 0, "traiNNer-redux's default")
     if (project := draft.written("logger", "wandb", "project")) is not None and project:
         draft.add(("logger", "wandb", "mode"), "online", f"{draft.project} uploads; offline keeps it on this machine")

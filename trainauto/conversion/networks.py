@@ -29,10 +29,17 @@ SCALES = ("scale", "upscale", "upscaling_factor", "upsampling", "up_scale")
 CHANNELS_IN = ("num_in_ch", "in_chans", "in_nc", "in_ch", "inp_channels", "n_colors", "in_channels", "input_nc")
 CHANNELS_OUT = ("num_out_ch", "out_chans", "out_nc", "out_ch", "out_channels")
 CHECKPOINTING = ("use_chk", "use_checkpoint", "fairscale_checkpoint")
+MEAN_OF_DIV2K = [0.4488, 0.4371, 0.4040]
 SAME_WORDS = (CHANNELS_IN, CHANNELS_OUT, ("num_feat", "num_filters", "dim"), ("num_block", "num_blocks"))
 """Words for the same argument, of which a network takes one."""
 
-_RCAN = {"num_feat": "n_feats", "num_group": "n_resgroups", "num_block": "n_resblocks", "squeeze_factor": "reduction"}
+_RCAN = {
+    "num_feat": "n_feats",
+    "num_group": "n_resgroups",
+    "num_block": "n_resblocks",
+    "squeeze_factor": "reduction",
+    "img_range": "rgb_range",
+}
 RENAMED: Mapping[tuple[Project, str], Mapping[str, str]] = {(Project.BASICSR, "rcan"): _RCAN}
 """Arguments of theirs that have other names here, by the network's name here."""
 
@@ -42,7 +49,7 @@ DEFAULTS: Mapping[tuple[Project, str], Mapping[str, Any]] = {
     (Project.REDUX, "swinir_m"): {"img_size": 48},
     (Project.REDUX, "fdat"): {"upsampler_type": "pixelshuffle"},
     (Project.REDUX, "hat"): {"embed_dim": 96, "depths": _FOUR, "num_heads": _FOUR, "window_size": 7, "mlp_ratio": 4.0},
-    (Project.BASICSR, "rcan"): {"n_resblocks": 16},
+    (Project.BASICSR, "rcan"): {"n_resblocks": 16, "norm": True},
     (Project.BASICSR, "swinir"): {
         "embed_dim": 96,
         "depths": _FOUR,
@@ -56,6 +63,8 @@ DEFAULTS: Mapping[tuple[Project, str], Mapping[str, Any]] = {
     (Project.NEOSR, "realplksr_large"): {"layer_norm": False},
     (Project.NEOSR, "realplksr_tiny"): {"layer_norm": False},
     (Project.NEOSR, "swinir"): {"img_size": 48},
+    (Project.NEOSR, "atd_light"): {"num_heads": [4, 4, 4, 4]},
+    (Project.NEOSR, "srformer_light"): {"embed_dim": 60},
 }
 """Defaults of theirs that differ from those here, by the network's name here."""
 
@@ -134,6 +143,8 @@ def _answer_argument(draft: Draft, path: KeyPath, name: str, taken: Mapping[str,
         draft.need_not(path, ("scale",), "the scale of the top level is filled in")
     elif to in taken:
         draft.write((path[0], to, *path[2:]), value, [path], ITS_NAME)
+    elif argument == "rgb_mean" and value == MEAN_OF_DIV2K:
+        draft.need_not(path, (path[0], "type"), "that mean is the network's own")
     elif argument in CHECKPOINTING:
         _answer_checkpointing(draft, path, value)
     elif argument in (*CHANNELS_IN, *CHANNELS_OUT) and value == 3:

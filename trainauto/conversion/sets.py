@@ -39,7 +39,7 @@ def answer_sets(draft: Draft) -> None:
         elif key == "train" and draft.is_test:
             draft.leave(path, "a test does not train")
         elif given.lower() in ALONE:
-            draft.leave(path, f"a {given} has no images to compare with", _UPSCALE)
+            draft.leave(path, f"a set of type {given} has nothing to compare with", _UPSCALE)
         elif given.lower() in TYPES:
             _answer_type(draft, path, given)
         elif key != "train":

@@ -113,9 +113,10 @@ def test_schedules_and_models_that_are_not_here_are_written_as_they_were() -> No
 
 def test_rcan_of_basicsr_has_its_arguments_and_defaults() -> None:
     network = {"type": "RCAN", "num_in_ch": 3, "num_out_ch": 3, "num_feat": 32, "num_group": 5, "upscale": 2}
+    network |= {"img_range": 255.0, "rgb_mean": [0.4488, 0.4371, 0.4040]}
     conversion = of(Project.BASICSR, {}, model_type="SRModel", network_g=network)
     expected = {"type": "RCAN", "n_colors": 3, "n_feats": 32, "n_resgroups": 5, "n_resblocks": 16}
-    assert conversion.tree["network_g"].items() >= expected.items()
+    assert conversion.tree["network_g"] == {**expected, "norm": True, "rgb_range": 255.0}
 
 
 def test_degradations_of_paired_sets_are_left_out() -> None:
@@ -142,3 +143,29 @@ def test_networks_that_redux_never_trains_in_float16_are_in_bfloat16(
     assert conversion.tree["amp_bf16"] is expected
     sources = [source for answer in conversion.answers for source in answer.source]
     assert len(sources) == len(set(sources))
+
+
+@pytest.mark.parametrize(
+    ("project", "network", "here"),
+    [
+        (Project.NEOSR, {"type": "srformer_light"}, {"type": "srformer_light", "embed_dim": 60}),
+        (Project.NEOSR, {"type": "dat_m", "drop_rate": 0.1}, {"type": "dat", "drop_rate": 0.1}),
+        (Project.NEOSR, {"type": "realplksr", "dysample": True}, {"upsampler": "dysample", "layer_norm": False}),
+        (Project.REDUX, {"type": "esrgan", "in_nc": 3, "num_filters": 32}, {"num_in_ch": 3, "num_feat": 32}),
+        (Project.REDUX, {"type": "span", "feature_channels": 48}, {"feature_channels": 48, "norm": False}),
+        (Project.REDUX, {"type": "dat_s", "use_chk": True, "qk_scale": None}, {"type": "dat_s"}),
+        (Project.BASICSR, {"type": "SwinIR", "upscale": 2, "in_chans": 3}, {"embed_dim": 96, "upsampler": ""}),
+    ],
+)
+def test_networks_have_their_names_arguments_and_defaults(
+    project: Project, network: dict[str, Any], here: dict[str, Any]
+) -> None:
+    written = of(project, {}, network_g=network).tree["network_g"]
+    assert {**written, **here} == written
+    assert ("scale" in written, "upscale" in written) == (False, False)
+
+
+def test_checkpointing_is_an_option_of_every_network() -> None:
+    conversion = of(Project.REDUX, {}, network_g={"type": "dat_s", "use_chk": True})
+    assert conversion.tree["memory"] == {"gradient_checkpointing": True}
+    assert "memory" not in of(Project.REDUX, {}, network_g={"type": "dat_s", "use_chk": False}).tree

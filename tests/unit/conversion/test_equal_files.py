@@ -1,6 +1,7 @@
 """Fourteen files of three projects mean the same as files of trainauto that were written by hand."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -8,15 +9,26 @@ from tests.foreign_files import FILES, NOT_HERE, components, converted, ours, wr
 from trainauto.archs import ARCHS
 from trainauto.conversion.answers import Kind
 from trainauto.conversion.draft import leaves
+from trainauto.conversion.networks import SCALES
 from trainauto.options.foreign_files import read_foreign, recognised
 from trainauto.options.load import load_options
+from trainauto.options.schema import Component
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 def test_a_converted_file_resolves_to_the_options_of_the_one_written_by_hand(file: Path, tmp_path: Path) -> None:
     made, by_hand = load_options(written(converted(file), tmp_path)).options, load_options(ours(file)).options
+    if NOT_HERE.get(file.stem, "-") in ARCHS:  # the file was written for a network that is not: its scale is filled in
+        made, by_hand = (
+            options.model_copy(update={"network_g": _without_scale(options)}) for options in (made, by_hand)
+        )
     assert components(made) == components(by_hand)
     assert made == by_hand
+
+
+def _without_scale(options: Any) -> Component:
+    kept = {key: value for key, value in options.network_g.arguments.items() if key not in SCALES}
+    return Component(type=options.network_g.type, **kept)
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)

@@ -52,9 +52,7 @@ RULES: dict[str, Rule] = {
     "train.adaptive_d_*": _PAUSES,
     "train.restart_scheduler": Left("a resumed run has the schedule of its file"),
     "val.val_enabled": KEPT,
-    "val.metrics_enabled": Moved(
-        "val.metrics", "metrics are computed where val.metrics names some", lambda *_: NOTHING
-    ),
+    "val.metrics_enabled": Moved("val.metrics", "", lambda *_: NOTHING, "all that val.metrics names is computed"),
     "val.tile_size": KEPT,
     "val.tile_overlap": KEPT,
     "logger.save_checkpoint_format": Left(
