@@ -126,6 +126,14 @@ class Draft:
         if isinstance(section, dict):
             section.pop(str(path[-1]), None)
 
+    def take_back(self, path: KeyPath) -> None:
+        """Take back the answer to a key of theirs, and that a default was written there: another one follows."""
+        self.answers = [one for one in self.answers if path not in one.source and (one.source or one.target != path)]
+
+    def differ(self, why: str) -> None:
+        """Say what differs, whatever the file says."""
+        self.answers.append(Answer(Kind.DIFFERS, why=why))
+
     def _put(
         self, kind: Kind, of: tuple[KeyPath, ...], to: KeyPath, old: Any, new: Any, why: str, near: str = ""
     ) -> None:

@@ -3,10 +3,10 @@
 from math import isfinite
 from typing import Any
 
-from trainauto.conversion.answers import ITS_PLACE, Answer, Kind
+from trainauto.conversion.answers import ITS_PLACE
 from trainauto.conversion.draft import Draft
 from trainauto.options.foreign_files import Project
-from trainauto.options.source_locations import KeyPath, dotted
+from trainauto.options.source_locations import KeyPath
 from trainauto.tasks.sr.losses.left_out import why_left_out
 
 NAMES = {
@@ -112,20 +112,9 @@ def _answer_sum(draft: Draft, path: KeyPath, to: KeyPath) -> None:
         return
     values = int(batch * 3 * side * side)
     weighed = (*path[:-1], "loss_weight")
-    draft.answers = [answer for answer in draft.answers if weighed not in answer.source]
+    draft.take_back(weighed)
     sources = [one for one in (path, weighed) if one == path or draft.get(*weighed) is not None]
     draft.write((*to[:-1], "loss_weight"), weight * values, sources, f"{_SUMMED}: {weight:g} x {values}")
-
-
-def sources_of_losses(draft: Draft) -> list[str]:
-    """Return the keys that the written losses came from."""
-    found = [
-        dotted(source[:2])
-        for answer in draft.answers
-        if answer.target is not None and answer.target[:2] == ("train", "losses")
-        for source in answer.source
-    ]
-    return list(dict.fromkeys(found))
 
 
 def has_gan(draft: Draft) -> bool:
@@ -141,4 +130,4 @@ def note_of_neosr_gan(draft: Draft) -> None:
     """Say where a GAN of neosr trains otherwise than here."""
     why = "neosr's generator gets no gradient of gan_loss: its discriminator runs in inference mode; here it does"
     if draft.project is Project.NEOSR and has_gan(draft):
-        draft.answers.append(Answer(Kind.DIFFERS, why=why))
+        draft.differ(why)

@@ -184,16 +184,17 @@ def norm_of_gradients(value: Any, draft: Draft) -> Any:
 
 def drop_average_beside_schedule_free(draft: Draft) -> None:
     """Switch the average of weights off where the optimizer keeps one itself."""
-    if draft.written("train", "optim_g", "type") not in SCHEDULE_FREE:
+    if str(draft.written("train", "optim_g", "type")).lower() not in map(str.lower, SCHEDULE_FREE):
         return
     for key in ("ema_power", "ema_update_after_step", "ema_switch_iter"):
         if draft.written("train", key) is not None:
             draft.remove(("train", key), "the optimizer averages weights itself")
     why = "the schedule-free optimizer averages weights itself, and that average is validated and saved"
-    sources = [path for path in (("train", "ema"), ("train", "ema_decay")) if draft.get(*path) is not None]
+    to: KeyPath = ("train", "ema_decay")
+    sources = [path for path in (("train", "ema"), to) if draft.get(*path) is not None]
+    for path in (*sources, to):
+        draft.take_back(path)
     if sources:
-        draft.answers = [answer for answer in draft.answers if not set(sources) & set(answer.source)]
-        draft.write(("train", "ema_decay"), 0, sources, why)
+        draft.write(to, 0, sources, why)
     else:
-        draft.answers = [one for one in draft.answers if one.source or one.target != ("train", "ema_decay")]
-        draft.add(("train", "ema_decay"), 0, why)
+        draft.add(to, 0, why)

@@ -116,7 +116,7 @@ def distinct_names(draft: Draft) -> None:
         name = chosen.get("name", key) if key == "train" else chosen.get("name")
         if key != "train" and name in taken:
             path: KeyPath = ("datasets", key, "name")
-            draft.answers = [answer for answer in draft.answers if path not in answer.source]
+            draft.take_back(path)
             draft.write(path, f"{name}_{key}", [path], "each set has a name of its own")
             name = f"{name}_{key}"
         taken.add(str(name))

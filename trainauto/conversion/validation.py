@@ -65,5 +65,5 @@ def _switch_off(draft: Draft, why: str) -> None:
     if draft.get(*path) is None:
         draft.add(path, False, why)
         return
-    draft.answers = [answer for answer in draft.answers if path not in answer.source]
+    draft.take_back(path)
     draft.write(path, False, [path], why)

@@ -45,6 +45,16 @@ def test_the_average_of_neosr_gives_way_to_that_of_the_optimizer() -> None:
     assert conversion.tree["train"]["optim_g"]["weight_decay"] == 0.02
 
 
+@pytest.mark.parametrize("name", ["AdanScheduleFree", "adamwschedulefree"])
+def test_the_average_of_redux_gives_way_in_any_case(name: str) -> None:
+    train = {"ema_decay": 0.999, "ema_power": 0.75, "optim_g": {"type": name, "lr": 1e-3}}
+    conversion = of(Project.REDUX, train)
+    assert conversion.tree["train"]["ema_decay"] == 0
+    assert "ema_power" not in conversion.tree["train"]
+    assert conversion.tree["train"]["optim_g"]["type"] == name
+    assert conversion.tree["train"]["optim_g"]["weight_lr_power"] == 2.0
+
+
 def test_a_clip_of_outputs_is_named_though_the_file_does_not_write_it() -> None:
     named = [answer for answer in of(Project.NEOSR, {}).of(Kind.LEFT_OUT) if answer.source == (("train", "clamp"),)]
     assert len(named) == 1

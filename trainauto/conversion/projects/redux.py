@@ -97,7 +97,7 @@ def settle_half_precision(draft: Draft) -> None:
         return
     why = f"traiNNer-redux trains {name} in bfloat16 all the same: float16 overflows"
     path: KeyPath = ("amp_bf16",)
-    draft.answers = [answer for answer in draft.answers if answer.target != path]
+    draft.take_back(path)
     if draft.get(*path) is None:
         draft.add(path, True, why)
     else:

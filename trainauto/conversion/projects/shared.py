@@ -111,7 +111,7 @@ SHARED: dict[str, Rule] = {
     "logger.print_freq": KEPT,
     "logger.save_checkpoint_freq": KEPT,
     "logger.use_tb_logger": KEPT,
-    "logger.wandb.project": KEPT,
+    "logger.wandb.project": Moved("logger.wandb.project", "a name of a folder", as_a_name),
     "logger.wandb.resume_id": Left("a resumed run goes on with the same run of the tracker", "train --auto_resume"),
     **dict.fromkeys(DegradationOptions.model_fields, KEPT),
 }
