@@ -35,6 +35,7 @@ _DECOUPLED = {"weight_decouple": True}
 _FREE = {"warmup_steps": 0, "r": 0.0, "weight_lr_power": 2.0}
 _ADAN = {"betas": [0.98, 0.92, 0.99], "eps": 1e-8}
 _ONE_LOOP = {"foreach": "weights are updated together where that is faster"}
+_NORM = {"max_grad_norm": "gradients are limited outside of the optimizer"}
 _OF_FREE = dict.fromkeys(("warmup_steps", "r", "weight_lr_power"), "only the schedule-free one has it")
 
 TORCH = {"adam": Optimizer("Adam"), "adamw": Optimizer("AdamW"), "nadam": Optimizer("NAdam"), "sgd": Optimizer("SGD")}
@@ -52,7 +53,7 @@ OPTIMIZERS: Mapping[Project, Mapping[str, Optimizer]] = {
             "AdamWScheduleFree", {"betas": [0.9, 0.999], "eps": 1e-8, "weight_decay": 0.0, **_FREE}
         ),
         "adanschedulefree": Optimizer(
-            "AdanScheduleFree", {**_ADAN, "weight_decay": 0.0, "max_grad_norm": 0.0, **_FREE, "warmup_steps": 10000}
+            "AdanScheduleFree", {**_ADAN, "weight_decay": 0.0, **_FREE, "warmup_steps": 10000}, left=_NORM
         ),
     },
     Project.NEOSR: {
@@ -66,13 +67,16 @@ OPTIMIZERS: Mapping[Project, Mapping[str, Optimizer]] = {
         ),
         "adan_sf": Optimizer(
             "AdanScheduleFree",
-            {**_ADAN, "weight_decay": 0.02, "max_grad_norm": 0.0, **_FREE},
-            left=_ONE_LOOP,
+            {**_ADAN, "weight_decay": 0.02, **_FREE},
+            left={**_ONE_LOOP, **_NORM},
             plain="adan",
         ),
     },
 }
 """By their name in lower case."""
+
+NEAREST = {"warmup_steps": "train.warmup_steps warms the rate up", "max_grad_norm": "train.grad_clip"}
+"""What there is here in place of an argument."""
 
 NEAR = {"adamw_win": "AdamW", "soap_sf": "SOAP", "adamax": "NAdam", "rmsprop": "Adam", "asgd": "SGD", "rprop": "Adam"}
 
@@ -122,14 +126,12 @@ def _answer_argument(draft: Draft, path: KeyPath, optimizer: Optimizer) -> None:
     argument, value = str(path[2]), draft.get(*path)
     if argument == "no_prox":
         draft.write((*path[:2], "weight_decouple"), bool(value), [path], ITS_NAME)
+    elif argument == "max_grad_norm" and argument in optimizer.left and not value:
+        draft.need_not(path, path, "0 is no limit, which is the default here")
     elif argument in optimizer.left or (optimizer.name in ("Adam", "AdamW") and argument in _OF_FREE):
-        draft.leave(path, optimizer.left.get(argument) or _OF_FREE[argument], _near_warmup(argument))
+        draft.leave(path, optimizer.left.get(argument) or _OF_FREE[argument], NEAREST.get(argument, ""))
     else:
         draft.write(path, value, [path])
-
-
-def _near_warmup(argument: str) -> str:
-    return "train.warmup_steps warms the rate up" if argument == "warmup_steps" else ""
 
 
 def answer_schedule(draft: Draft) -> None:

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
-from typing import Any
 
 from trainauto.conversion.answers import Kept, Left, Moved, Nothing, Rule
 from trainauto.conversion.draft import Draft
@@ -13,9 +12,6 @@ from trainauto.options.source_locations import KeyPath, dotted
 
 Rules = Mapping[str, Rule]
 """Rule by key, dotted. ``*`` is any text of a step, as in ``datasets.val*.name``; a last one is all that is below."""
-
-LATER_DEFAULTS = {"fast_matmul": False, "compile_mode": "default"}
-"""Defaults of keys that not every version of trainauto has: such a value need not be written."""
 
 
 def answer_by_rules(draft: Draft, rules: Rules) -> None:
@@ -63,7 +59,7 @@ def _apply(draft: Draft, path: KeyPath, rule: Rule) -> None:
     if value is None:
         draft.need_not(path, to, "null is the default here")
     elif isinstance(rule, Kept):
-        _keep(draft, path, value)
+        draft.keep(path)
     else:
         new = rule.change(value, draft) if rule.change is not None else value
         if isinstance(new, Left):
@@ -72,14 +68,6 @@ def _apply(draft: Draft, path: KeyPath, rule: Rule) -> None:
             draft.need_not(path, to, rule.unneeded)
         else:
             draft.write(to, new, [path], rule.why)
-
-
-def _keep(draft: Draft, path: KeyPath, value: Any) -> None:
-    key = str(path[-1])
-    if len(path) == 1 and key not in Options.model_fields and LATER_DEFAULTS.get(key) == value:
-        draft.need_not(path, path, "the default here")
-        return
-    draft.keep(path)
 
 
 def _target(rule: Moved, path: KeyPath) -> KeyPath:

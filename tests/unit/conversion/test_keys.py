@@ -18,7 +18,6 @@ from trainauto.conversion.convert import RULES, convert  # noqa: E402
 from trainauto.conversion.known import REGISTRIES, Known  # noqa: E402
 from trainauto.conversion.networks import DEFAULTS, NAMES  # noqa: E402
 from trainauto.conversion.optimizers import OPTIMIZERS, SCHEDULE_FREE  # noqa: E402
-from trainauto.conversion.rules import LATER_DEFAULTS  # noqa: E402
 from trainauto.core.errors import InputError  # noqa: E402
 from trainauto.optim import OPTIMIZERS as REGISTERED  # noqa: E402
 from trainauto.options.foreign_files import Project  # noqa: E402
@@ -66,7 +65,7 @@ def test_what_is_written_exists_here(answers: dict[tuple[Project, str], Answer])
 
 def exists(path: tuple[Any, ...]) -> bool:
     """Return whether a key is one of an option file here; names and arguments of components are looked up elsewhere."""
-    if path[0] in LATER_DEFAULTS or path == ("path", "results_root"):  # of later versions; of tests
+    if path == ("path", "results_root"):  # of tests
         return True
     if path[0] == "datasets":
         from trainauto.options.schema import TrainDataset, ValDataset
