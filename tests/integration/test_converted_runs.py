@@ -37,9 +37,6 @@ def tiny(file: Path, folder: Path) -> dict[str, Any]:
     small = {"lq_size": CROPS_PX.get(file.stem, 16), "batch_size_per_gpu": 2, "num_worker_per_gpu": 0}
     tree = {**tree, "datasets": {"train": {**kept, **roots, **small}}, "path": {}}
     tree["train"] = {**tree["train"], "total_iter": 1, "warmup_steps": 0, "scheduler": {"type": "constant"}}
-    for key in {"optim_g", "optim_d"} & tree["train"].keys():
-        if "ScheduleFree" in tree["train"][key]["type"]:
-            tree["train"][key] = {"type": "Adam", "lr": 1e-4}
     for loss in tree["train"]["losses"]:
         if loss["type"] == "vggperceptualloss":
             loss["weights"] = str(folder / "vgg19.pth")
