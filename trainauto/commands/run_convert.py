@@ -8,6 +8,7 @@ from typing import Any
 
 from trainauto.builders.components import checked_arguments
 from trainauto.builders.load_plugins import load_plugins
+from trainauto.conversion.answers import Kind
 from trainauto.conversion.convert import Conversion, convert
 from trainauto.conversion.known import REGISTRIES
 from trainauto.conversion.report import WIDTH, report_lines
@@ -68,15 +69,16 @@ def _report(conversion: Conversion, file: Path, output: Path) -> None:
     print("\n".join(report_lines(conversion)))
     print()
     opt, program = shlex.quote(str(output)), program_words()
+    then = "Once that is changed:" if conversion.of(Kind.MISSING) else "To go on:"
     if not conversion.tree:
         print("It neither trains nor measures on pairs of images.")
         print("Here a command does what it is for:" if conversion.command else "There is no equal of it here.")
         lines = [conversion.command] if conversion.command else []
     elif conversion.is_test:
-        print("To go on:")
+        print(then)
         lines = [f"test -opt {opt}"]
     else:
-        print("To go on:")
+        print(then)
         lines = [f"validate -opt {opt}", f"train -opt {opt}"]
     for line in lines:
         print(f"  {program} {visible(line)}")

@@ -11,7 +11,11 @@ from trainauto.archs import ARCHS
 from trainauto.builders.load_plugins import load_plugins
 from trainauto.builders.registered_documents import registries
 from trainauto.commands.network_list import NETWORKS_WIDEST, network_dict, network_lines, networks_json, networks_table
+from trainauto.core.errors import InputError
 from trainauto.core.plugins import import_installed_plugins
+from trainauto.core.registry import Registry
+from trainauto.optim import OPTIMIZERS
+from trainauto.optim.package_optimizers import PACKAGE, SCHEDULE_FREE_PACKAGE, Optimizers
 from trainauto.options.component_schemas import FILLED_IN, arguments_schema
 from trainauto.options.load import load_options
 from trainauto.options.parameters import summary_of
@@ -52,8 +56,7 @@ def list_components(kind: str, plural: str, *, json: bool) -> str:
     """
     if kind == ARCHS.kind:
         return networks_json() if json else networks_table(min(NETWORKS_WIDEST, _columns()))
-    registry = registries()[kind]
-    summaries = {name: _plain(summary_of(registry.get(name))) for name in registry}
+    summaries = dict(_summaries(registries()[kind]))
     if json:
         return json_format.dumps([{"name": name, "summary": text} for name, text in summaries.items()], indent=2)
     width = max(map(len, summaries), default=0) + 2
@@ -63,7 +66,17 @@ def list_components(kind: str, plural: str, *, json: bool) -> str:
         for line in wrap(f"{name:<{width}}{text}", _columns(), subsequent_indent=" " * width, break_on_hyphens=False)
     ]
     more = "" if kind in _ELSEWHERE else f"; arguments: list {plural} NAME"
-    return "\n".join([*lines, "", f"named in: {_WHERE[kind]}{more}"])
+    if kind == OPTIMIZERS.kind:
+        more += f"; other optimizers of {PACKAGE} and {SCHEDULE_FREE_PACKAGE} go by their names there"
+    return "\n".join([*lines, "", *wrap(f"named in: {_WHERE[kind]}{more}", _columns())])
+
+
+def _summaries(registry: Registry[Any]) -> Iterator[tuple[str, str]]:
+    for name in registry.offered() if isinstance(registry, Optimizers) else registry:
+        try:
+            yield name, _plain(summary_of(registry.get(name)))
+        except InputError as error:  # of a package that is not installed
+            yield name, error.problems[0].message
 
 
 def describe_component(kind: str, name: str, *, json: bool) -> str:

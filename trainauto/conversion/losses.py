@@ -19,7 +19,7 @@ NAMES = {
 NEAR = {
     "ganfeatloss": "perceptualloss compares features of VGG19 instead of the discriminator's",
     "multiscaleganloss": "ganloss, for a discriminator that gives one judgement",
-    "vgg_perceptual_loss": "perceptualloss has the same layers and weights",
+    "vgg_perceptual_loss": "perceptualloss compares the same layers, without criterion chc and patches",
 }
 """The nearest loss here to one that is not, beside those that losses here know of."""
 
@@ -57,10 +57,16 @@ def _answer_loss(draft: Draft, path: KeyPath, place: int) -> bool:
     name = NAMES[draft.project].get(given.lower(), given)
     if path[-1] == "ldl_opt" and draft.project is Project.BASICSR:
         name = "ldlloss"
+    to: KeyPath = ("train", "losses", place)
+    if name and not draft.known.has("loss", name) and _is_unheard_of(given):
+        near = draft.known.near("loss", given)
+        draft.miss((*path, "type"), (*to, "type"), f"no project has a loss {given}, as far as is known here", near)
+        for leaf in draft.unanswered(*path):
+            draft.write((*to, *leaf[len(path) :]), draft.get(*leaf), [leaf], ITS_PLACE)
+        return True
     if reason := _why_not(draft, given, name, chosen):
         draft.leave(path, *reason)
         return False
-    to: KeyPath = ("train", "losses", place)
     renames = name != given
     if len(path) == 3 and not renames and place == path[-1]:
         draft.keep((*path, "type"))
@@ -73,13 +79,17 @@ def _answer_loss(draft: Draft, path: KeyPath, place: int) -> bool:
     return True
 
 
+def _is_unheard_of(given: str) -> bool:
+    """Return whether a name is of no loss that is known: mistyped, or of somebody's own."""
+    return not (given.lower() in NEAR or why_left_out(given))
+
+
 def _why_not(draft: Draft, given: str, name: str, chosen: dict[str, Any]) -> tuple[str, str] | None:
     """Return why a loss is left out and what is near to it; ``None`` where it is here."""
     weight = chosen.get("loss_weight", 1)
     if not name or not draft.known.has("loss", name):
         nothing = ", and it weighs nothing" if weight == 0 else ""
-        near = NEAR.get(given.lower()) or why_left_out(given) or draft.known.near("loss", given)
-        return f"there is no loss {given} here{nothing}", near
+        return f"there is no loss {given} here{nothing}", NEAR.get(given.lower()) or why_left_out(given)
     if isinstance(weight, int | float) and weight < 0:
         return "a negative weight compares with the enlarged input there, which is not offered", "lumaloss, colorloss"
     if name.lower().startswith("perceptual") and chosen.get("criterion") in ("pd", "fd"):

@@ -108,6 +108,8 @@ def answer_optimizer(draft: Draft, key: str) -> None:
         optimizer = known[optimizer.plain]
     elif "schedule_free" in chosen:
         draft.need_not((*path, "schedule_free"), (*path, "type"), "the name of the optimizer says it here")
+    if optimizer.name == "AdanScheduleFree" and key == "optim_g":
+        draft.differ(f"{draft.project}'s {given} moves weights otherwise: results differ at the same rate")
     if optimizer.name.lower() == given.lower():
         draft.keep((*path, "type"))
     else:

@@ -42,6 +42,14 @@ class Optimizers(Registry[Callable[..., Optimizer]]):
             raise InputError(Problem(f"there is no optimizer named '{name}'", advice=nearest(name, known)))
         return found
 
+    def shown(self, name: str) -> str:
+        """Return the name to show of the optimizer called ``name``; errors are those of :meth:`get`."""
+        return super().shown(name) if name in self else self.get(name).__name__
+
+    def offered(self) -> list[str]:
+        """Return the names of all optimizers that are promised: those that are registered, and tested ones."""
+        return sorted({*self, *TESTED})
+
 
 def _of_packages(word: str) -> Callable[..., Optimizer] | None:
     """Return an optimizer of a package by its name in one word; ``None`` where there is none.

@@ -154,3 +154,16 @@ def test_the_average_falls_behind_the_steps() -> None:
         seen.append((float(average.network[0][0]), float(optimizer.state[network[0]]["z"][0])))
     assert all(later[0] < earlier[0] for earlier, later in pairwise(seen))
     assert seen[-1][1] < seen[-1][0] < 5.0
+
+
+def test_tested_optimizers_are_listed_and_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert {"Adam", "AdamWScheduleFree", "AdanScheduleFree", "Muon", "Prodigy"} <= set(OPTIMIZERS.offered())
+    for name in OPTIMIZERS.offered():
+        assert OPTIMIZERS.shown(name.lower()) == name
+    assert OPTIMIZERS.shown("adan_sf") == "AdanScheduleFree"
+    assert OPTIMIZERS.shown("adamw_sf") == "AdamWScheduleFree"
+    from trainauto.commands.run_list import describe_component, list_components
+
+    assert "betas" in describe_component("optimizer", "adamwschedulefree", json=False)
+    monkeypatch.setitem(__import__("sys").modules, "schedulefree", None)
+    assert "schedulefree, which is not installed" in list_components("optimizer", "optimizers", json=False)

@@ -1,13 +1,16 @@
 """PSNR and SSIM with the values that BasicSR gives, so that figures compare with published ones."""
 
 import math
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
 from trainauto.tasks.sr.metrics.registry import register_metric
 
 PixelArray = NDArray[np.uint8]
+Border = Annotated[int, Field(ge=0)]
 WINDOW_PX = 11
 
 # Weights of R, G and B in luma, for pixels from 0 to 255: ITU-R BT.601, studio swing (16 to 235).
@@ -17,7 +20,7 @@ _LUMA_OFFSET = 16.0
 
 @register_metric("calculate_psnr", "psnr", better_is_higher=True)
 def calculate_psnr(
-    image: PixelArray, reference: PixelArray, *, crop_border: int = 0, test_y_channel: bool = False
+    image: PixelArray, reference: PixelArray, *, crop_border: Border = 0, test_y_channel: bool = False
 ) -> float:
     """Return the peak signal-to-noise ratio in dB: 10 log10(255^2 / MSE) over all pixels and channels.
 
@@ -40,7 +43,7 @@ def calculate_psnr(
 
 @register_metric("calculate_ssim", "ssim", better_is_higher=True)
 def calculate_ssim(
-    image: PixelArray, reference: PixelArray, *, crop_border: int = 0, test_y_channel: bool = False
+    image: PixelArray, reference: PixelArray, *, crop_border: Border = 0, test_y_channel: bool = False
 ) -> float:
     """Return the structural similarity, at most 1: mean over channels and over the region that windows fit into.
 
