@@ -79,7 +79,7 @@ def test_steps_are_those_of_a_plain_loop_and_resume_to_the_bit(name: str, tmp_pa
     scale, ours = load_options(file).options.scale, model_of(file)
     torch.manual_seed(0)
     network: nn.Module = build_network(load_options(file)).train()
-    parameters = split_for_muon(network, network.parameters()).groups if name == "Muon" else network.parameters()
+    parameters = split_for_muon(network, network.parameters()).groups() if name == "Muon" else network.parameters()
     optimizer = OPTIMIZERS.get(name)(parameters, lr=RATES.get(name, 1e-3))
     saved = tmp_path / "checkpoint"
     saved.mkdir()
@@ -156,7 +156,8 @@ def test_spread_weights_are_trained_as_whole_ones(name: str, tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("name", "what"),
     [
-        ("ScheduleFreeAdamW", "(?s)pytorch_optimizer's schedule-free optimizers.*Write AdamWScheduleFree"),
+        ("ScheduleFreeAdamW", "(?s)switches weights for validation, which is not supported.*Write AdamWScheduleFree"),
+        ("splus", "SPlus of pytorch_optimizer switches weights for validation"),
         ("AdamWScheduleFreeClosure", "(?s)no optimizer named.*Did you mean 'AdamWScheduleFree'"),
         ("adaan", r"(?s)no optimizer named 'adaan'.*Did you mean 'Adan'"),
         ("prodgy", "(?s)no optimizer.*Did you mean 'Prodigy'"),

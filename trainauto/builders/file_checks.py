@@ -11,6 +11,7 @@ from trainauto.automations import AUTOMATIONS
 from trainauto.builders.components import checked_arguments, locate_errors
 from trainauto.builders.load_plugins import load_plugins
 from trainauto.builders.memory import BOUNDS, MAX_TOKENS
+from trainauto.builders.optimizers import check_trainer_optimizer
 from trainauto.core.errors import InputError, Problem, collected
 from trainauto.core.registry import Registry
 from trainauto.data.dataset_roots import resolve_root
@@ -198,9 +199,14 @@ def _check_automation(loaded: File, path: KeyPath, value: Any) -> None:
         checked_arguments(loaded, AUTOMATIONS, path, name, arguments, frozenset((*BOUNDS, MAX_TOKENS)))
 
 
+def _check_optimizer_beside_rate(loaded: File, path: KeyPath, chosen: Component) -> None:
+    decay = value_at(loaded, *path[:-1], "weight_decay")
+    check_trainer_optimizer(loaded, path, chosen, decay if isinstance(decay, int | float) else 0.0)
+
+
 AUTOMATION_CHECKS: Checks = {(SECTION, "*"): _check_automation}
 """Of the files of all tasks."""
 
+OPTIMIZER_BESIDE_RATE = of_component(_check_optimizer_beside_rate)
 OPTIMIZER = registered(OPTIMIZERS, later=SUPPLIED["optimizer"])
-OPTIMIZER_BESIDE_RATE = registered(OPTIMIZERS, filled_in={"lr", "weight_decay"}, later=SUPPLIED["optimizer"])
 SCHEDULE = registered(SCHEDULES, filled_in=SUPPLIED["schedule"])

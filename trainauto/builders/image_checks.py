@@ -4,7 +4,7 @@ import inspect
 from pathlib import Path
 from typing import Any
 
-from trainauto.archs import ARCHS
+from trainauto.archs import ARCHS, is_discriminator
 from trainauto.builders.components import checked_arguments, locate_errors
 from trainauto.builders.data import NOT_OF_THE_DATASET, READ
 from trainauto.builders.file_checks import (
@@ -18,11 +18,10 @@ from trainauto.builders.file_checks import (
     is_read,
     named,
     of_component,
-    registered,
     set_name,
     value_at,
 )
-from trainauto.builders.image_model import refuse_discriminator
+from trainauto.builders.image_model import judges_nothing, refuse_discriminator
 from trainauto.builders.losses import check_loss
 from trainauto.builders.metrics import check_metric
 from trainauto.models.weights_file import check_there
@@ -43,6 +42,14 @@ LOSS_KEYS = LossTermOptions.model_fields.keys() - Component.model_fields.keys()
 def _check_network(loaded: File, path: KeyPath, chosen: Component) -> None:
     refuse_discriminator(loaded, chosen.type)
     checked_arguments(loaded, ARCHS, path, chosen.type, chosen.arguments, FILLED_IN["network"])
+
+
+def _check_discriminator(loaded: File, path: KeyPath, chosen: Component) -> None:
+    checked_arguments(loaded, ARCHS, path, chosen.type, chosen.arguments)
+    constructor = ARCHS.get(chosen.type)
+    if "scale" in inspect.signature(constructor).parameters and not is_discriminator(constructor):
+        with locate_errors(loaded, path):
+            raise judges_nothing(chosen.type)
 
 
 def _check_set(loaded: File, path: KeyPath, section: Any) -> None:
@@ -93,7 +100,7 @@ IMAGE_CHECKS = FileChecks(
     components={
         ("model_type",): named(MODELS),
         ("network_g",): of_component(_check_network),
-        ("network_d",): registered(ARCHS),
+        ("network_d",): of_component(_check_discriminator),
         ("train", "losses", "*"): of_component(check_loss, aside=LOSS_KEYS),
         ("train", "optim_[gd]"): OPTIMIZER,
         ("train", "scheduler"): SCHEDULE,

@@ -169,15 +169,20 @@ def _build_discriminator(loaded: LoadedOptions, chosen: Component, channels: int
     network: nn.Module = build_component(loaded, ARCHS, ("network_d",), chosen.type, chosen.arguments)()
     with locate_errors(loaded, ("network_d",)):
         if hasattr(network, "scale") and not is_discriminator(type(network)):
-            discriminators = ", ".join(name for name in ARCHS if is_discriminator(ARCHS.get(name)))
-            message = f"network '{chosen.type}' enlarges images and judges none"
-            raise InputError(Problem(message, argument="type", advice=f"Known discriminators: {discriminators}."))
+            raise judges_nothing(chosen.type)
         if channels_of(network) != channels:
             message = f"the discriminator judges images of {channels_of(network)} channels, and there are {channels}"
             raise InputError(Problem(message, advice=f"Write num_in_ch: {channels}."))
     if pretrained:
         load_start(loaded, network, "d", loaded.options.path.pretrain_network_d)
     return network
+
+
+def judges_nothing(name: str) -> InputError:
+    """Return the error of a network that is to be a discriminator and enlarges images."""
+    discriminators = ", ".join(known for known in ARCHS if is_discriminator(ARCHS.get(known)))
+    message = f"network '{name}' enlarges images and judges none"
+    return InputError(Problem(message, argument="type", advice=f"Known discriminators: {discriminators}."))
 
 
 def _pace_of(loaded: LoadedOptions, model_class: Callable[..., Any]) -> dict[str, int]:

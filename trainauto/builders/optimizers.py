@@ -1,5 +1,6 @@
 """Optimizers from options, and which blocks run again in the backward pass."""
 
+import inspect
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -7,7 +8,7 @@ from typing import Any
 from torch import nn
 from torch.optim import Optimizer
 
-from trainauto.builders.components import build_component, locate_errors
+from trainauto.builders.components import build_component, checked_arguments, locate_errors
 from trainauto.core.errors import InputError, Problem
 from trainauto.core.words import counted
 from trainauto.models.activation_checkpointing import ActivationCheckpointingError, in_words
@@ -70,7 +71,13 @@ def averaging_of(train: AveragedTraining, optimizer: Component) -> Averaging:
 
 
 def optimizer_maker(
-    loaded: LoadedOptions[FileOptions], path: KeyPath, chosen: Component, network: nn.Module, **given: Any
+    loaded: LoadedOptions[FileOptions],
+    path: KeyPath,
+    chosen: Component,
+    network: nn.Module,
+    *,
+    keeps_vectors: bool = False,
+    **given: Any,
 ) -> MakeOptimizer:
     """Return what makes the optimizer that stands at a path of the options, from parameters of a network.
 
@@ -79,6 +86,7 @@ def optimizer_maker(
         path: where it stands.
         chosen: what stands there.
         network: has the parameters; Muon steps some of them only.
+        keeps_vectors: of Muon, biases and weights of norms do not decay.
         **given: arguments where the file gives it none of that name.
 
     Raises:
@@ -94,11 +102,40 @@ def optimizer_maker(
             with locate_errors(loaded, path):
                 message = f"{chosen.type} steps weights between the first and the last layer, and there are none"
                 raise InputError(Problem(message, argument="type", advice="Choose AdamW, or a deeper network."))
-        logger.info("%s", split)
-        made: Optimizer = make(split.groups)
+        logger.info("%s: %s", dotted(path), split)
+        made: Optimizer = make(split.groups(keeps_vectors))
         return made
 
     return make_split
+
+
+def check_trainer_optimizer(
+    loaded: LoadedOptions[FileOptions], path: KeyPath, chosen: Component, weight_decay: float
+) -> None:
+    """Check an optimizer whose rate and decay are options beside it.
+
+    Args:
+        loaded: the options.
+        path: where the optimizer stands.
+        chosen: what stands there.
+        weight_decay: its decay.
+
+    Raises:
+        InputError: there is no such optimizer, it does not take these arguments, or it does not fit here.
+    """
+    given = {"weight_decay"} if is_muon(chosen.type) else {"lr", "weight_decay"}
+    checked_arguments(loaded, OPTIMIZERS, path, chosen.type, chosen.arguments, given, frozenset({"params"}))
+    with locate_errors(loaded, path):
+        if is_schedule_free(chosen.type):
+            message = f"{chosen.type} keeps an average that is its result, and runs of this task keep none"
+            raise InputError(Problem(message, argument="type", advice="Choose another one, such as AdamW or Lion."))
+        beside = {"lr": "learning_rate", "weight_decay": "weight_decay"}
+        for name in sorted(given & chosen.arguments.keys()):
+            message = f"{name} of the optimizer is {dotted((*path[:-1], beside[name]))}"
+            raise InputError(Problem(message, argument=name, advice=f"Write {beside[name]}, beside optim."))
+        if weight_decay and "weight_decay" not in inspect.signature(OPTIMIZERS.get(chosen.type)).parameters:
+            message = f"{chosen.type} has no weight decay, and weight_decay is {weight_decay:g}"
+            raise InputError(Problem(message, argument="type", advice="Write weight_decay: 0, or choose another one."))
 
 
 def trainer_optimizer(
@@ -124,18 +161,11 @@ def trainer_optimizer(
     """
     if chosen is None:
         return trainer_adamw(network, learning_rate, weight_decay)
-    if is_schedule_free(chosen.type):
-        with locate_errors(loaded, path):
-            message = f"{chosen.type} keeps an average that is its result, and runs of this task keep none"
-            raise InputError(Problem(message, argument="type", advice="Choose another one, such as AdamW or Lion."))
-    elsewhere = {"lr": "learning_rate", "weight_decay": "weight_decay"}
-    for name in elsewhere.keys() & chosen.arguments.keys():
-        with locate_errors(loaded, path):
-            message = f"{name} of the optimizer is {dotted((*path[:-1], elsewhere[name]))}"
-            raise InputError(Problem(message, argument=name, advice=f"Write {elsewhere[name]}, beside optim."))
-    given = {"lr": learning_rate, "weight_decay": weight_decay}
-    given |= {"adamw_lr": learning_rate, "adamw_wd": weight_decay}  # of what Muon leaves to AdamW
-    make = optimizer_maker(loaded, path, chosen, network, **given)
-    if is_muon(chosen.type):
+    check_trainer_optimizer(loaded, path, chosen, weight_decay)
+    if is_muon(chosen.type):  # its own rate stands in its arguments: AdamW's would be far too low for it
+        of_adamw = {"adamw_lr": learning_rate, "adamw_wd": weight_decay}
+        given = {"weight_decay": weight_decay, **of_adamw}
+        make = optimizer_maker(loaded, path, chosen, network, keeps_vectors=True, **given)
         return make(weight for weight in network.parameters() if weight.requires_grad)
+    make = optimizer_maker(loaded, path, chosen, network, lr=learning_rate, weight_decay=weight_decay)
     return make(decaying_groups(network, weight_decay))

@@ -13,7 +13,7 @@ from trainauto.optim.precision import Precision
 from trainauto.options.load import LoadedOptions
 from trainauto.options.run_options import FileOptions
 
-COMPILER = "torch._dynamo"
+COMPILER, FAST = "torch._dynamo", "medium"
 
 
 def choose_precision(loaded: LoadedOptions[FileOptions], ranks: Communicator = SINGLE_PROCESS) -> Precision:
@@ -23,8 +23,8 @@ def choose_precision(loaded: LoadedOptions[FileOptions], ranks: Communicator = S
         torch.set_num_threads(options.num_threads)
     if torch.are_deterministic_algorithms_enabled() != options.deterministic:
         torch.use_deterministic_algorithms(options.deterministic)  # loads torch's compiler
-    if options.fast_matmul:
-        torch.set_float32_matmul_precision("medium")
+    if options.fast_matmul or torch.get_float32_matmul_precision() == FAST:
+        torch.set_float32_matmul_precision(FAST if options.fast_matmul else "highest")
     has_cuda = torch.cuda.is_available()
     if options.device == "cuda" and not has_cuda:
         with locate_errors(loaded, ("device",)):

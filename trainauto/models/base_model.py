@@ -29,7 +29,7 @@ from trainauto.models.parallel import Networks, Optimizers, has_shards, is_shard
 from trainauto.models.weights import load_weights, save_weights
 from trainauto.optim.ema import Averaging, Ema
 from trainauto.optim.optimizers import settings_of
-from trainauto.optim.schedule_free import ScheduleFreeAverage
+from trainauto.optim.schedule_free import ScheduleFreeAverage, take_settings
 
 logger = logging.getLogger(__name__)
 
@@ -281,6 +281,8 @@ class BaseModel(ABC):
             before = state["optimizer_kinds"].get(name)
             if before != _kind(optimizer):
                 logger.warning("optimizer '%s' was %s and is %s now: it starts afresh", name, before, _kind(optimizer))
+                if str(before).endswith("ScheduleFree") and not _kind(optimizer).endswith("ScheduleFree"):
+                    logger.warning("training goes on from the weights in training, not from the average of %s", before)
                 continue
             settings = settings_of(optimizer)
             try:
@@ -289,8 +291,7 @@ class BaseModel(ABC):
                 raise NetworkMismatchError(
                     f"the checkpoint's optimizer '{name}' steps other weights: {error}"
                 ) from error
-            for group, settings_of_group in zip(optimizer.param_groups, settings, strict=True):
-                group.update(settings_of_group)
+            take_settings(optimizer, settings)
         for name, average in self.averages.items():
             average.updates = state.get("averaged_steps", {}).get(name, LONG_AGO)  # one of before knew no beginning
         for objective in self.objectives():

@@ -22,6 +22,7 @@ from trainauto.core.errors import CheckpointError
 from trainauto.core.units import MIB
 from trainauto.models.activation_checkpointing import ActivationCheckpointingError, blocks_of
 from trainauto.optim.optimizers import settings_of
+from trainauto.optim.schedule_free import take_settings
 
 # What shards are made and written with takes more than half a second to load: functions import it, most runs never do.
 
@@ -200,8 +201,7 @@ def load_shards(networks: Networks, optimizers: Optimizers, folder: Path) -> Non
         set_model_state_dict(network, parts[name])
     for name, (network, optimizer) in optimizers.items():
         set_optimizer_state_dict(network, optimizer, parts[f"optim_{name}"])
-        for group, settings_of_group in zip(optimizer.param_groups, settings[name], strict=True):
-            group.update(settings_of_group)
+        take_settings(optimizer, settings[name])
 
 
 def _parts(networks: Networks, optimizers: Optimizers) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from trainauto.core.registry import in_one_word
 from trainauto.core.words import counted
+from trainauto.optim.adamw import is_kept
 
 
 def is_muon(optimizer: str) -> bool:
@@ -29,11 +30,16 @@ class MuonSplit:
     others: dict[str, Tensor]
     ends: tuple[str, ...]
 
-    @property
-    def groups(self) -> list[dict[str, Any]]:
-        """Parameter groups of the package's Muon."""
-        both = ((self.hidden, True), (self.others, False))
-        return [{"params": list(weights.values()), "use_muon": muon} for weights, muon in both if weights]
+    def groups(self, keeps_vectors: bool = False) -> list[dict[str, Any]]:
+        """Return parameter groups of the package's Muon; with ``keeps_vectors`` biases and norms do not decay."""
+        decaying = {name: one for name, one in self.others.items() if not (keeps_vectors and is_kept(name))}
+        kept = [one for name, one in self.others.items() if name not in decaying]
+        groups: list[dict[str, Any]] = [
+            {"params": list(self.hidden.values()), "use_muon": True},
+            {"params": list(decaying.values()), "use_muon": False},
+            {"params": kept, "use_muon": False, "weight_decay": 0.0},
+        ]
+        return [group for group in groups if group["params"]]
 
     def __str__(self) -> str:
         """Say how many numbers of how many weights Muon steps, and which layers it leaves to AdamW."""

@@ -57,9 +57,6 @@ def _of_packages(word: str) -> Callable[..., Optimizer] | None:
     Raises:
         InputError: it is a tested one, and the package is not installed; or it does not fit here.
     """
-    if word.startswith("schedulefree"):
-        message = f"{PACKAGE}'s schedule-free optimizers are not supported"
-        raise InputError(Problem(message, advice=f"Write {' or '.join((OF_SCHEDULE_FREE[0], 'AdanScheduleFree'))}."))
     package = SCHEDULE_FREE_PACKAGE if word.endswith("schedulefree") else PACKAGE
     try:
         kinds = _optimizers_in(importlib.import_module(package))
@@ -70,6 +67,9 @@ def _of_packages(word: str) -> Callable[..., Optimizer] | None:
         message = f"{tested} is an optimizer of the package {package}, which is not installed"
         raise InputError(Problem(message, advice=f"Install it: {INSTALL}.")) from error
     found = next((one for known, one in kinds.items() if in_one_word(known) == word), None)
+    if found is not None and package == PACKAGE and hasattr(found, "eval"):
+        message = f"{found.__name__} of {PACKAGE} switches weights for validation, which is not supported"
+        raise InputError(Problem(message, advice=f"Write {OF_SCHEDULE_FREE[0]} or AdanScheduleFree."))
     return None if found is None else _with_checked_arguments(found)
 
 

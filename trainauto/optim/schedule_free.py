@@ -4,6 +4,7 @@ Such an optimizer holds a sequence ``z`` of plain steps, and an average ``x`` of
 Gradients are taken between both, at ``y = (1 - beta1) z + beta1 x``: these are the weights of the network in training.
 """
 
+import math
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -48,6 +49,23 @@ class ScheduleFreeAverage(Ema):
         for average, buffer in zip(self.network.buffers(), network.buffers(), strict=True):
             average.copy_(buffer)
         self.updates += 1
+
+
+@torch.no_grad()
+def take_settings(optimizer: Optimizer, settings: Iterable[dict[str, Any]]) -> None:
+    """Give groups of an optimizer other settings than it has stepped with.
+
+    Where that changes the interpolation of a schedule-free one, the weights in training move so that ``x`` and ``z``
+    stay what they are.
+    """
+    for group, of_group in zip(optimizer.param_groups, settings, strict=True):
+        is_free = "weight_lr_power" in group
+        before = _interpolation(group) if is_free else 0.0
+        group.update(of_group)
+        if is_free and (now := _interpolation(group)) != before:
+            for weight in group["params"]:
+                if (end := optimizer.state.get(weight, {}).get("z")) is not None:
+                    weight.lerp_(end, 1.0 - 1.0 / before).lerp_(end, 1.0 - now)
 
 
 def _interpolation(group: dict[str, Any]) -> float:
@@ -99,7 +117,7 @@ class AdanScheduleFree(Optimizer):
         if not 0.0 < betas[0] < 1.0 or not all(0.0 <= beta < 1.0 for beta in betas):
             raise ValueError(f"betas must lie in [0, 1), the first of them above 0, got {betas}")
         for name, value in {"lr": lr, "eps": eps, "weight_decay": weight_decay, "warmup_steps": warmup_steps}.items():
-            if value < 0:
+            if not 0 <= value < math.inf:
                 raise ValueError(f"{name} must be 0 or more, got {value}")
         taken = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "warmup_steps": warmup_steps}
         counted = {"k": 0, "weight_sum": 0.0, "lr_max": 0.0}
@@ -123,7 +141,7 @@ class AdanScheduleFree(Optimizer):
         group["k"] += 1
         rate = group["lr"] * min(1.0, group["k"] / max(1, group["warmup_steps"]))
         group["lr_max"] = max(rate, group["lr_max"])
-        counts = group["k"] ** group["r"] * group["lr_max"] ** group["weight_lr_power"]
+        counts = group["k"] ** group["r"] * group["lr_max"] ** group["weight_lr_power"] if group["lr_max"] else 0.0
         group["weight_sum"] += counts
         share = counts / group["weight_sum"] if group["weight_sum"] else 0.0
 

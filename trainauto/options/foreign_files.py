@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 import tomllib
 from collections.abc import Iterator, Mapping
 from enum import StrEnum
@@ -99,7 +100,7 @@ def refuse_foreign(path: Path, tree: Any, places: Places) -> None:
     """
     project = recognised(tree)
     if project is not None:
-        advice = f"Convert it with: {program_words()} convert {printable(str(path))}"
+        advice = f"Convert it with: {program_words()} convert {shlex.quote(printable(str(path)))}"
         message = f"this is an option file of {project}"
         raise InputError(Problem(message, Place(places.of_key(()).file), advice))
 

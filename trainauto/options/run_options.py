@@ -165,8 +165,8 @@ class FileOptions(Section):
     )
     fast_matmul: bool = option(
         False,
-        "Compute matrix products and convolutions of float32 in shorter formats inside (torch's float32 matmul "
-        "precision `medium`): faster on GPUs from Ampere on, where use_amp does not already do so.",
+        "Compute matrix products of float32 in shorter formats inside (torch's float32 matmul precision `medium`), on "
+        "CPUs that have them, too: faster on GPUs from Ampere on, where use_amp does not already do so.",
         reason="precision",
     )
     plugins: list[str] = option(

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from tests.integration.commands import tiny_options, train_loaded, write_options
+from tests.integration.commands import command, tiny_options, train_loaded, write_options
 from tests.integration.multitask_runs import multitask_options
 from trainauto.builders.optimizers import trainer_optimizer
 from trainauto.core.errors import InputError
@@ -40,9 +40,13 @@ def test_rate_and_decay_are_the_options_beside_it(tmp_path: Path, chosen: dict[s
 
 
 def test_muon_takes_the_hidden_matrix(tmp_path: Path) -> None:
-    hidden, others = made(tmp_path, {"type": "Muon", "momentum": 0.9}).param_groups
+    """At a rate of its own; ``learning_rate`` is that of AdamW, under which biases do not decay."""
+    hidden, others, kept = made(tmp_path, {"type": "Muon", "momentum": 0.9, "lr": 0.04}).param_groups
     assert [tuple(weight.shape) for weight in hidden["params"]] == [(6, 6)]
-    assert (hidden["lr"], others["lr"], hidden["momentum"], others["use_muon"]) == (0.02, 0.02, 0.9, False)
+    assert (hidden["lr"], hidden["momentum"], hidden["weight_decay"]) == (0.04, 0.9, 0.1)
+    assert (others["lr"], others["use_muon"], others["weight_decay"]) == (0.02, False, 0.1)
+    assert (kept["lr"], kept["use_muon"], kept["weight_decay"]) == (0.02, False, 0.0)
+    assert [len(group["params"]) for group in (others, kept)] == [3, 4]
 
 
 @pytest.mark.parametrize(
@@ -52,11 +56,21 @@ def test_muon_takes_the_hidden_matrix(tmp_path: Path) -> None:
         ({"type": "Lion", "beta": 1}, "no argument 'beta'"),
         ({"type": "Lionn"}, "(?s)no optimizer named 'Lionn'.*Lion"),
         ({"type": "adan_sf"}, "keeps an average that is its result, and runs of this task keep none"),
+        ({"type": "Nero"}, "(?s)Nero has no weight decay, and weight_decay is 0.1.*Write weight_decay: 0"),
     ],
 )
 def test_what_does_not_fit_is_refused(tmp_path: Path, chosen: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
         made(tmp_path, chosen)
+
+
+def test_one_block_names_it_beside_other_mistakes(tmp_path: Path) -> None:
+    train = {"optim": {"type": "Lion", "lr": 3}, "scheduler": {"type": "cosin"}, "base_batch_size": 0}
+    file = write_options(tmp_path / "run.yml", multitask_options(train=train))
+    done = command("train", "-opt", file.name, cwd=tmp_path)
+    assert done.returncode == 2
+    for what in ("lr of the optimizer is train.learning_rate", "no schedule named 'cosin'", "base_batch_size"):
+        assert done.stderr.count(what) >= 1
 
 
 def test_several_tasks_train_by_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

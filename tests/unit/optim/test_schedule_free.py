@@ -12,7 +12,8 @@ from torch.optim import Optimizer
 
 from trainauto.core.errors import InputError
 from trainauto.optim import OPTIMIZERS
-from trainauto.optim.schedule_free import AdanScheduleFree, ScheduleFreeAverage
+from trainauto.optim.optimizers import settings_of
+from trainauto.optim.schedule_free import AdanScheduleFree, ScheduleFreeAverage, take_settings
 
 STEPS = 60
 
@@ -88,7 +89,14 @@ def _fails() -> float:
 
 
 @pytest.mark.parametrize(
-    "arguments", [{"betas": (0.0, 0.9, 0.99)}, {"betas": (0.9, 1.0, 0.99)}, {"lr": -1.0}, {"warmup_steps": -1}]
+    "arguments",
+    [
+        {"betas": (0.0, 0.9, 0.99)},
+        {"betas": (0.9, 1.0, 0.99)},
+        {"lr": -1.0},
+        {"lr": float("nan")},
+        {"warmup_steps": -1},
+    ],
 )
 def test_adan_refuses_what_is_out_of_range(arguments: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=next(iter(arguments))):
@@ -154,6 +162,41 @@ def test_the_average_falls_behind_the_steps() -> None:
         seen.append((float(average.network[0][0]), float(optimizer.state[network[0]]["z"][0])))
     assert all(later[0] < earlier[0] for earlier, later in pairwise(seen))
     assert seen[-1][1] < seen[-1][0] < 5.0
+
+
+@pytest.mark.parametrize(
+    ("kind", "before", "now"),
+    [
+        ("AdanScheduleFree", {"betas": (0.98, 0.92, 0.99)}, {"betas": (0.5, 0.92, 0.99)}),
+        ("AdamWScheduleFree", {"betas": (0.9, 0.999)}, {"betas": (0.95, 0.999)}),
+        ("SGDScheduleFree", {"momentum": 0.9}, {"momentum": 0.6}),
+    ],
+)
+def test_another_interpolation_moves_the_weights_in_training(
+    kind: str, before: dict[str, Any], now: dict[str, Any]
+) -> None:
+    """As a resume with another option file has it: the average and the steps stay what they are."""
+    network = nn.ParameterList([nn.Parameter(torch.linspace(-1, 1, 6, dtype=torch.float64))])
+    optimizer = OPTIMIZERS.get(kind)(network.parameters(), lr=0.05, **before)
+    average = ScheduleFreeAverage(network, lambda: optimizer)
+    for step in range(8):
+        network[0].grad = gradient_at(network[0].detach(), step)
+        optimizer.step()
+    average.update(network)
+    result, in_training = average.network[0].detach().clone(), network[0].detach().clone()
+    take_settings(optimizer, settings_of(OPTIMIZERS.get(kind)([nn.Parameter(torch.ones(1))], lr=0.01, **now)))
+    average.update(network)
+    torch.testing.assert_close(average.network[0].detach(), result, rtol=1e-9, atol=1e-12)
+    assert not torch.equal(network[0].detach(), in_training)
+    assert optimizer.param_groups[0]["lr"] == 0.01
+
+
+def test_no_rate_at_all_moves_nothing() -> None:
+    weight = nn.Parameter(torch.ones(3))
+    optimizer = AdanScheduleFree([weight], lr=0.0, weight_lr_power=-1.0)
+    weight.grad = torch.ones(3)
+    optimizer.step()
+    assert torch.equal(weight.detach(), torch.ones(3))
 
 
 def test_tested_optimizers_are_listed_and_shown(monkeypatch: pytest.MonkeyPatch) -> None:
