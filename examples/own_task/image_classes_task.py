@@ -117,7 +117,9 @@ class Classifier(BaseModel):
         super().__init__(precision.device)
         self._precision = precision
         self.networks[NETWORK] = network.to(self.device).train()
-        self.optimizers[NETWORK] = optimizer_maker(loaded, "optim", loaded.options.train.optim)(network.parameters())
+        self.optimizers[NETWORK] = optimizer_maker(loaded, ("train", "optim"), loaded.options.train.optim, network)(
+            network.parameters()
+        )
         self._objective = Objective(NETWORK, self.optimizers[NETWORK], self._loss, scaler=precision.new_scaler())
         checkpoint_gradients(loaded, self)
 

@@ -254,7 +254,7 @@ def test_segments_cover_a_chain_and_begin_with_no_overwriting(inplace: list[bool
 
 
 def test_a_compiled_network_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch, "compile", lambda network, dynamic: lambda image: network(image))
+    monkeypatch.setattr(torch, "compile", lambda network, **_how: lambda image: network(image))
     compiled = SRModel(
         Net(), {"l1": nn.L1Loss()}, lambda p: torch.optim.SGD(p, lr=0.1), Precision(CPU), compile_network=True
     )
