@@ -116,8 +116,8 @@ def file_of(rows: Iterable[Row], *, is_test: bool = False, types: Mapping[str, s
 def answers_of(project: Project, rows: Sequence[Row], known: Known) -> dict[str, Answer]:
     """Return what becomes of each key of a project, in a file that has them all.
 
-    A key that is left out there may be an argument of another component, or of another kind of training set, than the
-    most frequent: its answer is that in a file which has this one.
+    A key that is left out or unknown there may be an argument of another component, or of another kind of training set,
+    than the most frequent: its answer is that in a file which has this one.
     """
     network = next(row for row in rows if row.key == "network_g.type")
     here = [name for name in network.values if known.has("network", NAMES[project].get(name.lower(), name))]
@@ -133,7 +133,7 @@ def answers_of(project: Project, rows: Sequence[Row], known: Known) -> dict[str,
     found = {}
     for row in rows:
         answer = _answer_to(row, tested if row.key.startswith("datasets.test") else trained)
-        if answer is None or answer.kind is Kind.LEFT_OUT:
+        if answer is None or answer.kind in (Kind.LEFT_OUT, Kind.UNKNOWN):
             sections = (row.key.rsplit(".", 1)[0], "datasets.train")
             more = [_answer_to(row, other) for (section, _), other in others.items() if section in sections]
             answer = next((one for one in more if one and one.kind in (Kind.CARRIED, Kind.MAPPED)), answer)

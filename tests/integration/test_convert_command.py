@@ -1,6 +1,7 @@
 """``convert``: the file it writes, what it says, what it refuses, and the table of a folder."""
 
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -108,6 +109,24 @@ def test_whose_file_it_is_can_be_said(tmp_path: Path) -> None:
     assert (options.datasets.train.lq_size, options.train.ema_decay) == (32, 0)
 
 
+def test_a_file_that_looks_like_one_of_another_project_is_named(tmp_path: Path) -> None:
+    done = convert(tmp_path, str(FOLDER / NEOSR), "--from", "redux", "--output", "a.yml")
+    assert "It looks like an option file of neosr" in done.stdout
+    assert "It looks like" not in convert(tmp_path, str(FOLDER / NEOSR), "--from", "neosr", "--output", "b.yml").stdout
+
+
+def test_a_sum_of_unknown_length_ends_with_another_code(tmp_path: Path) -> None:
+    text = (
+        (FOLDER / NEOSR)
+        .read_text()
+        .replace("[logger]", '[train.more_opt]\ntype = "L1Loss"\nreduction = "sum"\n\n[logger]')
+    )
+    (tmp_path / "theirs.toml").write_text(re.sub(r"(?m)^batch_size = .*\n", "", text))
+    done = convert(tmp_path, "theirs.toml", "--output", "a.yml")
+    assert done.returncode == 2, done.stdout
+    assert "the file does not say how many values a batch has" in " ".join(done.stdout.split())
+
+
 def test_words_that_do_not_go_together_are_refused(tmp_path: Path) -> None:
     assert "nothing is named" in convert(tmp_path).stderr
     assert "FILE and --stats are given" in convert(tmp_path, "a.yml", "--stats", ".").stderr
@@ -158,6 +177,13 @@ def test_files_that_neither_train_nor_measure_are_answered_with_a_command(
     assert done.returncode == 0, done.stderr
     assert words in done.stdout
     assert [path.name for path in tmp_path.iterdir()] == ["theirs.yml"]
+
+
+def test_a_folder_without_option_files_says_so(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("x")
+    done = convert(tmp_path, "--stats", ".")
+    assert done.returncode == 0
+    assert done.stdout.strip() == "no option files in .: names of theirs end in .yml, .yaml, .toml, .json"
 
 
 def test_the_table_of_a_folder(tmp_path: Path) -> None:

@@ -6,11 +6,9 @@ import textwrap
 from pathlib import Path
 from typing import Any
 
-from trainauto.builders.components import checked_arguments
-from trainauto.builders.load_plugins import load_plugins
+from trainauto.commands.whole_options import check_components, load_whole
 from trainauto.conversion.answers import Kind
 from trainauto.conversion.convert import Conversion, convert
-from trainauto.conversion.known import REGISTRIES
 from trainauto.conversion.report import WIDTH, report_lines
 from trainauto.conversion.stats import stats_lines
 from trainauto.conversion.writing import text_of
@@ -18,11 +16,9 @@ from trainauto.core.errors import InputError, Place, Problem
 from trainauto.core.files import write_text_atomically
 from trainauto.core.program import program_words
 from trainauto.core.words import visible
-from trainauto.optim.registry import OPTIMIZERS
 from trainauto.options.foreign_files import OWN_KEYS, Project, read_foreign, recognised
-from trainauto.options.load import LoadedOptions, load_options, load_test_options
-from trainauto.options.schema import Options
-from trainauto.options.source_locations import KeyPath, printable
+from trainauto.options.load import load_test_options
+from trainauto.options.source_locations import printable
 
 PROJECTS = {"redux": Project.REDUX, "basicsr": Project.BASICSR, "neosr": Project.NEOSR}
 
@@ -65,6 +61,8 @@ def _report(conversion: Conversion, file: Path, output: Path) -> None:
     what = f"wrote {output}" if conversion.tree else "nothing was written"
     line = visible(f"{file}: an option file of {conversion.project}; {what}")
     print("\n".join(textwrap.wrap(line, WIDTH, break_long_words=False, break_on_hyphens=False)))
+    if (looks := recognised(conversion.theirs)) not in (None, conversion.project):
+        print(f"It looks like an option file of {looks}: leave --from out if it is one.")
     print()
     print("\n".join(report_lines(conversion)))
     print()
@@ -101,36 +99,7 @@ def check(path: Path, *, is_test: bool) -> None:
     Raises:
         InputError: options, components or their arguments cannot be used.
     """
-    loaded = load_test_options(path).as_run if is_test else load_options(path).of(Options)
-    load_plugins(loaded)
-    options = loaded.options
-    filled = {"scale", "upscale"}
-    _check(loaded, "network", ("network_g",), options.network_g, filled)
-    for name, metric in options.val.metrics.items():
-        _check(loaded, "metric", ("val", "metrics", name), metric, later={"image", "reference"})
-    if is_test:
-        return
-    _check(loaded, "network", ("network_d",), options.network_d)
-    for number, loss in enumerate(options.train.losses):
-        _check(loaded, "loss", ("train", "losses", number), loss)
-    _check(loaded, "schedule", ("train", "scheduler"), options.train.scheduler, {"total"})
-    for key in ("optim_g", "optim_d"):
-        chosen = getattr(options.train, key)
-        if chosen is not None:
-            path_of: KeyPath = ("train", key)
-            checked_arguments(loaded, OPTIMIZERS, path_of, chosen.type, chosen.arguments, later={"params"})
-
-
-def _check(
-    loaded: LoadedOptions,
-    kind: str,
-    path: KeyPath,
-    chosen: Any,
-    filled: frozenset[str] | set[str] = frozenset(),
-    later: frozenset[str] | set[str] = frozenset(),
-) -> None:
-    if chosen is not None:
-        checked_arguments(loaded, REGISTRIES[kind], path, chosen.type, chosen.arguments, filled, later)
+    check_components(load_test_options(path).as_run if is_test else load_whole(path, ()))
 
 
 def show_stats(folder: Path) -> int:

@@ -8,11 +8,12 @@ from typing import Any
 from trainauto.conversion.answers import Answer, Default, Kind
 from trainauto.conversion.draft import Draft
 from trainauto.conversion.known import Known
-from trainauto.conversion.losses import answer_losses, has_gan, note_of_neosr_gan
+from trainauto.conversion.losses import answer_losses, has_gan, note_of_neosr_gan, weigh_sums
 from trainauto.conversion.networks import answer_network
-from trainauto.conversion.optimizers import answer_optimizer, answer_schedule, drop_average_beside_schedule_free
+from trainauto.conversion.optimizers import answer_optimizer, drop_average_beside_schedule_free
 from trainauto.conversion.projects import basicsr, neosr, redux
 from trainauto.conversion.rules import Rules, answer_by_rules, key_path
+from trainauto.conversion.schedules import answer_schedule
 from trainauto.conversion.sets import (
     ALONE,
     answer_degradations,
@@ -176,6 +177,7 @@ def _settle(draft: Draft) -> None:
     distinct_names(draft)
     validate_where_there_is_something(draft)
     note_of_neosr_gan(draft)
+    weigh_sums(draft)
     if draft.project is Project.BASICSR and "network_d" not in draft.theirs and draft.written("train", "optim_d"):
         draft.remove(("train", "optim_d"), "there is no discriminator")
 

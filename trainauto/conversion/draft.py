@@ -109,6 +109,10 @@ class Draft:
         """Name a key that is in no table."""
         self._answer(Answer(Kind.UNKNOWN, (path,), None, self.get(*path), None, why, near))
 
+    def unknown_argument(self, path: KeyPath, name: str, near: str) -> None:
+        """Name an argument that no component of that name has."""
+        self.unknown(path, f"{name} takes no such argument, here or in {self.project}", near)
+
     def add(self, to: KeyPath, value: Any, why: str) -> None:
         """Write out a default of theirs that differs from the one here."""
         if not self._is_refused(to):
@@ -121,7 +125,11 @@ class Draft:
             if answer.target is not None and answer.target[: len(path)] == path:
                 kind = Kind.LEFT_OUT if answer.source else Kind.ADDED
                 self.answers[number] = Answer(kind, answer.source, None, answer.old, None, why, near)
-        self.answers = [answer for answer in self.answers if answer.source or answer.target is not None]
+        self.answers = [
+            answer
+            for answer in self.answers
+            if answer.source or answer.target is not None or answer.kind is Kind.DIFFERS
+        ]
         section = self.written(*path[:-1]) if len(path) > 1 else self.tree
         if isinstance(section, dict):
             section.pop(str(path[-1]), None)

@@ -5,6 +5,7 @@ from typing import Any
 
 from trainauto.conversion.answers import ITS_PLACE
 from trainauto.conversion.draft import Draft
+from trainauto.conversion.known import near_argument
 from trainauto.options.foreign_files import Project
 from trainauto.options.source_locations import KeyPath
 from trainauto.tasks.sr.losses.left_out import why_left_out
@@ -23,7 +24,19 @@ NEAR = {
 }
 """The nearest loss here to one that is not, beside those that losses here know of."""
 
+ARGUMENTS_THERE = frozenset(
+    (
+        *("alpha", "antialiased", "channels", "color_space", "crop_border", "downsample", "num_proj_fd"),
+        *("phase_weight_fd", "reduction", "stride_fd", "test_y_channel", "verbose_logging", "w_lambda"),
+    )
+)
+"""Arguments of their losses that the same losses do not take here."""
+
 _SUMMED = "the mean here; a sum over the batch is so many times the mean"
+_MEAN = "reduction: mean, with loss_weight times the number of values that are summed"
+_ELEMENTWISE = ("l1loss", "l1", "mseloss", "mse", "l2", "charbonnierloss", "charbonnier", "huberloss", "huber_loss")
+"""Losses, in lower case, that compare each value of images by itself."""
+
 _HALVES = {"pd+l1": "pd", "fd+l1": "fd"}
 
 
@@ -91,7 +104,10 @@ def _why_not(draft: Draft, given: str, name: str, chosen: dict[str, Any]) -> tup
         nothing = ", and it weighs nothing" if weight == 0 else ""
         return f"there is no loss {given} here{nothing}", NEAR.get(given.lower()) or why_left_out(given)
     if isinstance(weight, int | float) and weight < 0:
-        return "a negative weight compares with the enlarged input there, which is not offered", "lumaloss, colorloss"
+        return (
+            "a negative weight compares with the enlarged input there, which no loss does here",
+            "lumaloss or colorloss with a weight above 0",
+        )
     if name.lower().startswith("perceptual") and chosen.get("criterion") in ("pd", "fd"):
         return f"there is no criterion {chosen['criterion']} here", "criterion: charbonnier or l1 of the same layers"
     return None
@@ -100,7 +116,7 @@ def _why_not(draft: Draft, given: str, name: str, chosen: dict[str, Any]) -> tup
 def _answer_argument(draft: Draft, path: KeyPath, start: int, to: KeyPath, name: str, taken: dict[str, Any]) -> None:
     argument, value = str(path[start]), draft.get(*path)
     if argument == "reduction" and value == "sum":
-        _answer_sum(draft, path, to)
+        draft.need_not(path, to, _SUMMED)
     elif argument == "criterion" and isinstance(value, str) and value in _HALVES:
         draft.write(to, "l1", [path], f"there is no {_HALVES[value]} here; its half of l1 stays")
     elif argument == "reduction" and value == "mean" and argument not in taken:
@@ -109,22 +125,38 @@ def _answer_argument(draft: Draft, path: KeyPath, start: int, to: KeyPath, name:
         draft.need_not(path, to, "null is the default here")
     elif argument in taken:
         draft.write(to, value, [path], "")
-    else:
+    elif argument in ARGUMENTS_THERE:
         draft.leave(path, f"{name} has no such argument here")
+    else:
+        draft.unknown_argument(path, name, near_argument(argument, taken))
 
 
-def _answer_sum(draft: Draft, path: KeyPath, to: KeyPath) -> None:
-    """Write a sum over the batch as a mean of as many times the weight."""
-    side, batch = draft.get("datasets", "train", "gt_size"), draft.get("datasets", "train", "batch_size_per_gpu")
-    weight = draft.get(*path[:-1], "loss_weight", default=1.0)
-    if not all(isinstance(one, int | float) and isfinite(one) for one in (side, batch, weight)):
-        draft.leave(path, "a loss is a mean here", "loss_weight times the number of values in a batch")
-        return
-    values = int(batch * 3 * side * side)
-    weighed = (*path[:-1], "loss_weight")
-    draft.take_back(weighed)
-    sources = [one for one in (path, weighed) if one == path or draft.get(*weighed) is not None]
-    draft.write((*to[:-1], "loss_weight"), weight * values, sources, f"{_SUMMED}: {weight:g} x {values}")
+def weigh_sums(draft: Draft) -> None:
+    """Write sums over a batch as means of as many times the weight, once the batch has been written."""
+    for answer in [one for one in draft.answers if one.why == _SUMMED and one.target is not None]:
+        (path,), to = answer.source, answer.target or ()
+        weighed: KeyPath = (*path[:-1], "loss_weight")
+        weight, values = draft.get(*weighed, default=1.0), _values_of_a_batch(draft)
+        draft.take_back(path)
+        if str(draft.written(*to[:-1], "type")).lower() not in _ELEMENTWISE:
+            draft.miss(path, to, "its sum is not over the values of images, and a loss is a mean here", _MEAN)
+        elif values is None or not isinstance(weight, int | float) or not isfinite(weight):
+            why = "a loss is a mean here, and the file does not say how many values a batch has"
+            draft.miss(path, to, why, _MEAN)
+        else:
+            draft.take_back(weighed)
+            sources = [path, weighed] if "loss_weight" in draft.section(*path[:-1]) else [path]
+            why = f"{_SUMMED}: {weight:g} x {values}"
+            draft.write((*to[:-1], "loss_weight"), weight * values, sources, why)
+
+
+def _values_of_a_batch(draft: Draft) -> int | None:
+    """Return how many values the high-quality images of a batch have; ``None`` where the file does not say."""
+    train, scale = draft.written("datasets", "train") or {}, draft.written("scale")
+    sizes = [train.get("lq_size"), train.get("batch_size_per_gpu"), scale]
+    side, batch, scale = (int(one) if isinstance(one, int | float) and isfinite(one) else 0 for one in sizes)
+    formats = [draft.written("input_pixel_format"), draft.written("output_pixel_format"), train.get("color")]
+    return batch * (1 if "y" in formats else 3) * (side * scale) ** 2 or None
 
 
 def has_gan(draft: Draft) -> bool:

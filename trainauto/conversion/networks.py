@@ -5,6 +5,7 @@ from typing import Any
 
 from trainauto.conversion.answers import ITS_NAME
 from trainauto.conversion.draft import Draft
+from trainauto.conversion.known import near_argument
 from trainauto.options.foreign_files import Project
 from trainauto.options.source_locations import KeyPath
 
@@ -58,6 +59,7 @@ DEFAULTS: Mapping[tuple[Project, str], Mapping[str, Any]] = {
         "mlp_ratio": 4.0,
         "upsampler": "",
     },
+    (Project.NEOSR, "realcugan"): {"pro": True},
     (Project.NEOSR, "span"): {"norm": False, "img_range": 1.0},
     (Project.NEOSR, "realplksr"): {"layer_norm": False},
     (Project.NEOSR, "realplksr_large"): {"layer_norm": False},
@@ -92,6 +94,18 @@ NEAR = {
     "docres_discriminator": "dunet",
 }
 """The nearest network here to one that is not, by its name in lower case."""
+
+ARGUMENTS_THERE = frozenset(
+    (
+        *("act", "act_layer", "anchor_one_stage", "ape", "attn_drop_rate", "bcie", "bias", "compress_ratio", "conv"),
+        *("conv_scale", "drop_rate", "euclidean_dist", "flash_attn", "group_block_pattern", "img_range", "img_size"),
+        *("init_method", "is_coreml", "learn_residual", "norm", "norm_layer", "num_block", "num_blocks", "num_feat"),
+        *("num_layers", "offload_to_cpu", "overlap_ratio", "patch_norm", "patch_size", "pretrained_stripe_size"),
+        *("pretrained_window_size", "qk_scale", "qkv_bias", "resi_connection", "rgb_mean", "squeeze_factor"),
+        *("start_unshuffle", "unshuffle_mod", "dysample"),
+    )
+)
+"""Arguments of their networks that the same networks do not take here."""
 
 OF_VIDEO = frozenset(
     {
@@ -151,8 +165,10 @@ def _answer_argument(draft: Draft, path: KeyPath, name: str, taken: Mapping[str,
         draft.need_not(path, (path[0], "type"), "it always has 3 channels here")
     elif draft.project is Project.NEOSR and name.lower().startswith("realplksr") and argument == "dysample":
         draft.write((path[0], "upsampler"), "dysample" if value else "pixelshuffle", [path], "one key names it here")
+    elif argument in (*ARGUMENTS_THERE, *SCALES, *CHANNELS_IN, *CHANNELS_OUT):
+        draft.leave(path, f"{name} has no such argument here", near_argument(argument, taken))
     else:
-        draft.leave(path, f"{name} has no such argument here", _words_of(taken))
+        draft.unknown_argument(path, name, near_argument(argument, taken))
 
 
 def _answer_checkpointing(draft: Draft, path: KeyPath, value: Any) -> None:
@@ -177,10 +193,6 @@ def _why_missing(draft: Draft, name: str) -> tuple[str, str]:
         return "there are no video networks here", "networks of single images: list archs"
     near = NEAR.get(name.lower()) or draft.known.near("network", name).strip("'")
     return f"there is no network {name} here", near or "list archs shows what there is"
-
-
-def _words_of(taken: Mapping[str, Any]) -> str:
-    return f"it takes {', '.join(taken)}" if 0 < len(taken) < 6 else ""
 
 
 def _plain(value: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Optimizers, the average of weights, the limit of gradients, and schedules of the rate."""
+"""Optimizers, the average of weights, and the limit of gradients."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -6,10 +6,11 @@ from typing import Any
 
 from trainauto.conversion.answers import ITS_NAME, NOTHING, Left, Nothing
 from trainauto.conversion.draft import Draft
+from trainauto.conversion.known import near_argument
+from trainauto.conversion.warmup import steps_of_warmup
 from trainauto.options.foreign_files import Project
+from trainauto.options.run_options import is_schedule_free
 from trainauto.options.source_locations import KeyPath
-
-SCHEDULE_FREE = ("AdamWScheduleFree", "AdanScheduleFree")
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,7 @@ _FREE = {"warmup_steps": 0, "r": 0.0, "weight_lr_power": 2.0}
 _ADAN = {"betas": [0.98, 0.92, 0.99], "eps": 1e-8}
 _ONE_LOOP = {"foreach": "weights are updated together where that is faster"}
 _NORM = {"max_grad_norm": "gradients are limited outside of the optimizer"}
+_ONE_WARMUP = "warmup_iter warms the rate of this optimizer up as well, as train.warmup_steps"
 _OF_FREE = dict.fromkeys(("warmup_steps", "r", "weight_lr_power"), "only the schedule-free one has it")
 
 TORCH = {"adam": Optimizer("Adam"), "adamw": Optimizer("AdamW"), "nadam": Optimizer("NAdam"), "sgd": Optimizer("SGD")}
@@ -63,7 +65,6 @@ OPTIMIZERS: Mapping[Project, Mapping[str, Optimizer]] = {
             "AdamWScheduleFree",
             {"betas": [0.9, 0.99], "eps": 1e-8, "weight_decay": 0.0, **_FREE},
             left=_ONE_LOOP,
-            plain="adamw",
         ),
         "adan_sf": Optimizer(
             "AdanScheduleFree",
@@ -79,13 +80,6 @@ NEAREST = {"warmup_steps": "train.warmup_steps warms the rate up", "max_grad_nor
 """What there is here in place of an argument."""
 
 NEAR = {"adamw_win": "AdamW", "soap_sf": "SOAP", "adamax": "NAdam", "rmsprop": "Adam", "asgd": "SGD", "rprop": "Adam"}
-
-SCHEDULES = {
-    "multisteprestartlr": "MultiStepLR",
-    "cosineannealing": "CosineAnnealingLR",
-    "reducelronplateau": "",
-}
-"""Schedules of theirs, in lower case, that have another name here."""
 
 
 def answer_optimizer(draft: Draft, key: str) -> None:
@@ -107,63 +101,57 @@ def answer_optimizer(draft: Draft, key: str) -> None:
         draft.leave((*path, "schedule_free"), f"false means the plain one, {optimizer.plain}")
         optimizer = known[optimizer.plain]
     elif "schedule_free" in chosen:
-        draft.need_not((*path, "schedule_free"), (*path, "type"), "the name of the optimizer says it here")
-    if optimizer.name == "AdanScheduleFree" and key == "optim_g":
-        draft.differ(f"{draft.project}'s {given} moves weights otherwise: results differ at the same rate")
+        is_free = chosen["schedule_free"] is not False
+        why = "the name of the optimizer says it here" if is_free else f"{given} averages weights all the same"
+        draft.need_not((*path, "schedule_free"), (*path, "type"), why)
+    if key == "optim_g":
+        _note_differences(draft, given, optimizer.name, chosen)
     if optimizer.name.lower() == given.lower():
         draft.keep((*path, "type"))
     else:
         draft.write((*path, "type"), optimizer.name, [(*path, "type")], ITS_NAME)
+    taken = draft.known.takes("optimizer", optimizer.name)
     for leaf in draft.unanswered(*path):
-        _answer_argument(draft, leaf, optimizer)
+        _answer_argument(draft, leaf, optimizer, taken)
     for argument, value in optimizer.defaults.items():
         if argument not in draft.written(*path):
-            draft.add((*path, argument), value, f"{draft.project}'s default")
+            is_second = argument == "warmup_steps" and value and _warms_up(draft)
+            draft.add(
+                (*path, argument), 0 if is_second else value, _ONE_WARMUP if is_second else f"{draft.project}'s default"
+            )
     for argument, value in optimizer.fixed.items():
         if draft.written(*path, "weight_decay") and argument not in draft.written(*path):
             draft.add((*path, argument), value, f"{draft.project} decays weights apart from the gradient")
 
 
-def _answer_argument(draft: Draft, path: KeyPath, optimizer: Optimizer) -> None:
+def _answer_argument(draft: Draft, path: KeyPath, optimizer: Optimizer, taken: Mapping[str, Any]) -> None:
     argument, value = str(path[2]), draft.get(*path)
     if argument == "no_prox":
         draft.write((*path[:2], "weight_decouple"), bool(value), [path], ITS_NAME)
     elif argument == "max_grad_norm" and argument in optimizer.left and not value:
         draft.need_not(path, path, "0 is no limit, which is the default here")
-    elif argument in optimizer.left or (optimizer.name in ("Adam", "AdamW") and argument in _OF_FREE):
-        draft.leave(path, optimizer.left.get(argument) or _OF_FREE[argument], NEAREST.get(argument, ""))
-    else:
+    elif argument in optimizer.left:
+        draft.leave(path, optimizer.left[argument], NEAREST.get(argument, ""))
+    elif argument == "warmup_steps" and value and _warms_up(draft):
+        draft.write(path, 0, [path], _ONE_WARMUP)
+    elif not taken or argument in taken:
         draft.write(path, value, [path])
+    elif argument in _OF_FREE:
+        draft.leave(path, _OF_FREE[argument], NEAREST.get(argument, ""))
+    else:
+        draft.unknown_argument(path, optimizer.name, near_argument(argument, taken))
 
 
-def answer_schedule(draft: Draft) -> None:
-    """Answer ``train.scheduler``."""
-    path: KeyPath = ("train", "scheduler")
-    given = draft.get(*path, "type")
-    if not isinstance(given, str):
-        return
-    name = SCHEDULES.get(given.lower(), given)
-    if not name or not draft.known.has("schedule", name):
-        near = "MultiStepLR, CosineAnnealingLR, StepLR and others: docs/options.md, Schedules"
-        draft.miss((*path, "type"), (*path, "type"), f"there is no schedule {given} here", near)
-        for other in draft.unanswered(*path):
-            draft.keep(other)
-        return
-    draft.write((*path, "type"), name, [(*path, "type")], ITS_NAME)
-    taken = draft.known.takes("schedule", name)
-    for leaf in draft.unanswered(*path):
-        if leaf[2] in taken:
-            draft.write(leaf, draft.get(*leaf), [leaf])
-        else:
-            draft.leave(leaf, f"{name} has no such argument here")
-    if "gamma" in taken and draft.written(*path, "gamma") is None:
-        draft.add((*path, "gamma"), 0.1, f"{draft.project}'s default")
+def _warms_up(draft: Draft) -> bool:
+    return not isinstance(steps_of_warmup(draft.get("train", "warmup_iter"), draft), Nothing)
 
 
-def steps_of_warmup(value: Any, draft: Draft) -> int | Nothing:
-    """Return the steps of a linear warm-up; nothing for -1, which is none."""
-    del draft
-    return int(value) if isinstance(value, int | float) and value > 0 else NOTHING
+def _note_differences(draft: Draft, given: str, name: str, chosen: Mapping[str, Any]) -> None:
+    if name == "AdanScheduleFree":
+        draft.differ(f"{draft.project}'s {given} moves weights otherwise: results differ at the same rate")
+    if draft.project is Project.NEOSR and is_schedule_free(name) and chosen.get("schedule_free") is not True:
+        why = f"{given} averages weights there, too, but neosr validates and saves those in training unless"
+        draft.differ(f"{why} schedule_free is true; here their average is validated and saved")
 
 
 def limit_of_gradients(value: Any, draft: Draft) -> Any:
@@ -188,7 +176,7 @@ def norm_of_gradients(value: Any, draft: Draft) -> Any:
 
 def drop_average_beside_schedule_free(draft: Draft) -> None:
     """Switch the average of weights off where the optimizer keeps one itself."""
-    if str(draft.written("train", "optim_g", "type")).lower() not in map(str.lower, SCHEDULE_FREE):
+    if not is_schedule_free(str(draft.written("train", "optim_g", "type"))):
         return
     for key in ("ema_power", "ema_update_after_step", "ema_switch_iter"):
         if draft.written("train", key) is not None:

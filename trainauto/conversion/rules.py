@@ -5,8 +5,8 @@ from fnmatch import fnmatchcase
 
 from trainauto.conversion.answers import Kept, Left, Moved, Nothing, Rule
 from trainauto.conversion.draft import Draft
-from trainauto.core.errors import nearest
-from trainauto.options.lookup import fields_of, sections
+from trainauto.conversion.known import near_word
+from trainauto.options.lookup import fields_of, section_at, sections
 from trainauto.options.schema import Options
 from trainauto.options.source_locations import KeyPath, dotted
 
@@ -77,9 +77,28 @@ def _target(rule: Moved, path: KeyPath) -> KeyPath:
 
 
 def _unknown(draft: Draft, path: KeyPath, rules: Rules) -> None:
-    key = str(path[-1])
+    why = f"unknown here and in {draft.project}'s templates"
+    draft.unknown(path, why, _near_in_section(path, rules) or near_word(str(path[-1]), _all_keys(rules)))
+
+
+def _near_in_section(path: KeyPath, rules: Rules) -> str:
+    """Return the nearest key of the innermost section that is known; empty where none is near."""
+    for length in range(len(path) - 1, -1, -1):
+        section = path[:length]
+        keys = set(fields_of(kind)) if (kind := section_at(Options, section)) is not None else set[str]()
+        for pattern in rules:
+            steps = pattern.split(".")
+            if (
+                len(steps) > length
+                and "*" not in steps[length]
+                and (not length or _fits(section, ".".join(steps[:length])))
+            ):
+                keys.add(steps[length])
+        if keys:
+            return near_word(str(path[length]), keys)
+    return ""
+
+
+def _all_keys(rules: Rules) -> set[str]:
     theirs = {pattern.rsplit(".", 1)[-1] for pattern in rules if not pattern.endswith("*")}
-    ours = {field for _, section in sections(Options) for field in fields_of(section)}
-    said = nearest(key, theirs | ours)
-    near = said.removeprefix("Did you mean ").removesuffix("?") if said.startswith("Did") else ""
-    draft.unknown(path, f"unknown here and in {draft.project}'s templates", near)
+    return theirs | {field for _, section in sections(Options) for field in fields_of(section)}

@@ -99,6 +99,9 @@ def left_out_names(conversion: Conversion) -> Iterator[str]:
 def stats_lines(folder: Path) -> Iterator[str]:
     """Yield a line for each file, then how many there are of each kind."""
     found = list(verdicts_of(folder))
+    if not found:
+        yield f"no option files in {folder}: names of theirs end in {', '.join(SUFFIXES)}"
+        return
     totals: Counter[str] = Counter()
     width = max((len(one.file) for one in found), default=0)
     for one in found:

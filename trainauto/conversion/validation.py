@@ -1,16 +1,25 @@
 """Validation: metrics, and whether there is anything to validate on."""
 
 from trainauto.conversion.draft import Draft
+from trainauto.conversion.known import near_argument
 from trainauto.options.foreign_files import Project
 from trainauto.options.source_locations import KeyPath
 
 NEAR = {
-    "calculate_niqe": "no metric here goes without a reference; calculate_dists judges as people do",
-    "calculate_topiq": "calculate_lpips and calculate_dists; TOPIQ's weights allow no commercial use",
-    "calculate_topiq_nr": "calculate_lpips and calculate_dists compare with a reference",
-    "calculate_fid": "calculate_dists compares image by image",
+    "calculate_niqe": "calculate_dists",
+    "calculate_topiq": "calculate_lpips and calculate_dists",
+    "calculate_topiq_nr": "calculate_lpips and calculate_dists",
+    "calculate_fid": "calculate_dists",
 }
 """The nearest metric here to one that is not."""
+
+WHY = {
+    "calculate_niqe": "metrics here compare with a reference",
+    "calculate_topiq": "its weights allow no commercial use",
+    "calculate_topiq_nr": "metrics here compare with a reference",
+    "calculate_fid": "metrics here compare image by image",
+}
+"""Why there is no such metric here."""
 
 BORDER_OF_NEOSR = 4
 
@@ -31,7 +40,8 @@ def answer_metrics(draft: Draft) -> None:
 def _answer_metric(draft: Draft, path: KeyPath, given: str) -> None:
     if not draft.known.has("metric", given):
         near = NEAR.get(given.lower()) or draft.known.near("metric", given)
-        draft.leave(path, f"there is no metric {given} here", near)
+        reason = f": {WHY[given.lower()]}" if given.lower() in WHY else ""
+        draft.leave(path, f"there is no metric {given} here{reason}", near)
         return
     draft.keep((*path, "type"))
     taken = draft.known.takes("metric", given)
@@ -40,8 +50,10 @@ def _answer_metric(draft: Draft, path: KeyPath, given: str) -> None:
             draft.leave(leaf, "a metric knows it itself")
         elif leaf[3] in taken:
             draft.keep(leaf)
-        else:
+        elif leaf[3] in ("input_order", "device"):
             draft.leave(leaf, f"{given} has no such argument here")
+        else:
+            draft.unknown_argument(leaf, given, near_argument(str(leaf[3]), taken))
     if draft.project is Project.NEOSR and "crop_border" in taken and draft.written(*path, "crop_border") is None:
         draft.add((*path, "crop_border"), BORDER_OF_NEOSR, "neosr's default")
 

@@ -111,15 +111,17 @@ class _Comments:
         return self._of_lines.get(path, "")
 
     def of_block(self, path: KeyPath) -> str:
-        """Return where a block came from, where that is elsewhere in their file."""
+        """Return where a block came from, where all of it was elsewhere in their file."""
         sources = [
-            _block_of(source)
+            source
             for answer in self._conversion.answers
             if answer.target is not None and answer.target[: len(path)] == path and answer.new is not None
             for source in answer.source
         ]
-        names = list(dict.fromkeys(name for name in sources if not name.startswith(dotted(path))))
-        return f"from {_listed(names)}" if names and path != ("datasets",) else ""
+        if any(source[: len(path)] == path for source in sources):
+            return ""
+        names = list(dict.fromkeys(map(_block_of, sources)))
+        return f"from {_listed(names)}" if names else ""
 
 
 def comment_of(answer: Answer) -> str:

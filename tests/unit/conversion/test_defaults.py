@@ -164,6 +164,8 @@ def test_networks_that_redux_never_trains_in_float16_are_in_bfloat16(
         (Project.REDUX, {"type": "esrgan", "in_nc": 3, "num_filters": 32}, {"num_in_ch": 3, "num_feat": 32}),
         (Project.REDUX, {"type": "span", "feature_channels": 48}, {"feature_channels": 48, "norm": False}),
         (Project.REDUX, {"type": "dat_s", "use_chk": True, "qk_scale": None}, {"type": "dat_s"}),
+        (Project.NEOSR, {"type": "cugan"}, {"type": "realcugan", "pro": True}),
+        (Project.NEOSR, {"type": "cugan", "pro": False}, {"type": "realcugan", "pro": False}),
         (Project.BASICSR, {"type": "SwinIR", "upscale": 2, "in_chans": 3}, {"embed_dim": 96, "upsampler": ""}),
     ],
 )
@@ -173,6 +175,113 @@ def test_networks_have_their_names_arguments_and_defaults(
     written = of(project, {}, network_g=network).tree["network_g"]
     assert {**written, **here} == written
     assert ("scale" in written, "upscale" in written) == (False, False)
+
+
+@pytest.mark.parametrize(
+    ("project", "name", "given", "kind"),
+    [
+        (Project.REDUX, "AdanScheduleFree", {}, Kind.ADDED),
+        (Project.REDUX, "AdanScheduleFree", {"warmup_steps": 1600}, Kind.MAPPED),
+        (Project.REDUX, "AdamWScheduleFree", {"warmup_steps": 9}, Kind.MAPPED),
+        (Project.NEOSR, "adan_sf", {"warmup_steps": 600, "schedule_free": True}, Kind.MAPPED),
+    ],
+)
+@pytest.mark.parametrize("key", ["optim_g", "optim_d"])
+def test_the_rate_warms_up_once(project: Project, name: str, given: dict[str, Any], kind: Kind, key: str) -> None:
+    optimizer = {"type": name, "lr": 1e-3, **given}
+    losses = {"losses": [{"type": "ganloss", "gan_type": "vanilla", "loss_weight": 0.1}]}
+    conversion = of(project, {**losses, key: optimizer, "warmup_iter": 500}, network_d={"type": "dunet"})
+    assert conversion.tree["train"]["warmup_steps"] == 500
+    assert conversion.tree["train"][key]["warmup_steps"] == 0
+    (answer,) = [one for one in conversion.answers if one.target == ("train", key, "warmup_steps")]
+    assert (answer.kind, "warmup_iter warms the rate" in answer.why) == (kind, True)
+    alone = of(project, {**losses, key: optimizer, "warmup_iter": -1}, network_d={"type": "dunet"})
+    assert alone.tree["train"][key]["warmup_steps"] == given.get("warmup_steps", 10000)
+
+
+def test_what_differs_stays_in_the_report_beside_an_average_that_is_taken_back() -> None:
+    optim = {"type": "AdanScheduleFree", "lr": 1e-3}
+    (answer,) = of(Project.REDUX, {"ema_decay": 0.9, "ema_power": 0.75, "optim_g": optim}).of(Kind.DIFFERS)
+    assert "moves weights otherwise" in answer.why
+
+
+@pytest.mark.parametrize(("flag", "differs"), [({"schedule_free": False}, 1), ({}, 1), ({"schedule_free": True}, 0)])
+def test_adamw_of_neosr_is_schedule_free_whatever_the_flag_says(flag: dict[str, Any], differs: int) -> None:
+    conversion = of(Project.NEOSR, {"ema": 0.999, "optim_g": {"type": "adamw_sf", "lr": 1e-3, **flag}})
+    assert conversion.tree["train"]["optim_g"]["type"] == "AdamWScheduleFree"
+    assert conversion.tree["train"]["ema_decay"] == 0
+    found = [
+        answer.why for answer in conversion.of(Kind.DIFFERS) if "validates and saves those in training" in answer.why
+    ]
+    assert len(found) == differs
+
+
+def test_adan_of_neosr_is_plain_where_the_flag_says_so() -> None:
+    optim = {"type": "adan_sf", "lr": 1e-3, "schedule_free": False}
+    assert of(Project.NEOSR, {"optim_g": optim}).tree["train"]["optim_g"]["type"] == "Adan"
+
+
+SUM = {"type": "L1Loss", "loss_weight": 0.5, "reduction": "sum"}
+BATCH = {"batch_size_per_gpu": 8, "lq_size": 16}
+
+
+@pytest.mark.parametrize(
+    ("project", "sizes", "more", "values"),
+    [
+        (Project.REDUX, BATCH, {}, 8 * 3 * 32 * 32),
+        (Project.REDUX, BATCH, {"input_pixel_format": "y"}, 8 * 32 * 32),
+        (Project.NEOSR, {"batch_size": 8, "patch_size": 16}, {}, 8 * 3 * 32 * 32),
+        (Project.BASICSR, {"batch_size_per_gpu": 8, "gt_size": 32, "color": "y"}, {}, 8 * 32 * 32),
+        (Project.BASICSR, {"batch_size_per_gpu": 8}, {"gt_size": 32}, 8 * 3 * 32 * 32),
+    ],
+)
+def test_a_sum_is_so_many_times_the_mean(
+    project: Project, sizes: dict[str, Any], more: dict[str, Any], values: int
+) -> None:
+    sets = {"train": {"type": "PairedImageDataset", "dataroot_gt": "a", "dataroot_lq": "b", **sizes}}
+    conversion = of(project, {"pixel_opt": SUM}, datasets=sets, **more)
+    assert conversion.tree["train"]["losses"] == [{"type": "L1Loss", "loss_weight": 0.5 * values}]
+    assert conversion.is_complete
+
+
+@pytest.mark.parametrize(("loss", "sizes"), [(SUM, {}), ({**SUM, "type": "fftloss"}, BATCH)])
+def test_a_sum_of_unknown_length_stays_and_has_to_be_changed(loss: dict[str, Any], sizes: dict[str, Any]) -> None:
+    sets = {"train": {"type": "PairedImageDataset", "dataroot_gt": "a", "dataroot_lq": "b", **sizes}}
+    conversion = of(Project.REDUX, {"losses": [loss]}, datasets=sets)
+    assert conversion.tree["train"]["losses"] == [loss]
+    (missing,) = conversion.of(Kind.MISSING)
+    assert missing.source == (("train", "losses", 0, "reduction"),)
+    assert "a loss is a mean here" in missing.why
+
+
+@pytest.mark.parametrize(
+    ("train", "more", "path", "near"),
+    [
+        ({"losses": [{"type": "L1Loss", "lossweight": 1}]}, {}, ("train", "losses", 0, "lossweight"), "'loss_weight'"),
+        ({"losses": [{"type": "L1Loss", "z": 1}]}, {}, ("train", "losses", 0, "z"), "it takes loss_weight, reduction"),
+        ({"optim_g": {"type": "Adam", "weight_dcay": 1}}, {}, ("train", "optim_g", "weight_dcay"), "'weight_decay'"),
+        ({"scheduler": {"type": "StepLR", "stepsize": 1}}, {}, ("train", "scheduler", "stepsize"), "'step_size'"),
+        (
+            {"scheduler": {"type": "LinearLR", "start_factor": 1, "total_itr": 9}},
+            {},
+            ("train", "scheduler", "total_itr"),
+            "'total_iters'",
+        ),
+        ({}, {"network_g": {"type": "compact", "num_feats": 8}}, ("network_g", "num_feats"), "'num_feat'"),
+    ],
+)
+def test_an_argument_that_nobody_takes_is_unknown(
+    train: dict[str, Any], more: dict[str, Any], path: tuple[Any, ...], near: str
+) -> None:
+    (answer,) = of(Project.REDUX, train, **more).of(Kind.UNKNOWN)
+    assert (answer.source, answer.near) == ((path,), near)
+    assert "takes no such argument, here or in traiNNer-redux" in answer.why
+
+
+def test_an_argument_that_only_they_take_is_left_out() -> None:
+    conversion = of(Project.REDUX, {}, network_g={"type": "compact", "learn_residual": False})
+    assert ("network_g", "learn_residual") in [answer.source[0] for answer in conversion.of(Kind.LEFT_OUT)]
+    assert not conversion.of(Kind.UNKNOWN)
 
 
 def test_checkpointing_is_an_option_of_every_network() -> None:

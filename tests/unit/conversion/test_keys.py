@@ -17,11 +17,12 @@ from trainauto.conversion.answers import KEPT, Answer, Kind, Moved  # noqa: E402
 from trainauto.conversion.convert import RULES, convert  # noqa: E402
 from trainauto.conversion.known import REGISTRIES, Known  # noqa: E402
 from trainauto.conversion.networks import DEFAULTS, NAMES  # noqa: E402
-from trainauto.conversion.optimizers import OPTIMIZERS, SCHEDULE_FREE  # noqa: E402
+from trainauto.conversion.optimizers import OPTIMIZERS  # noqa: E402
 from trainauto.core.errors import InputError  # noqa: E402
 from trainauto.optim import OPTIMIZERS as REGISTERED  # noqa: E402
 from trainauto.options.foreign_files import Project  # noqa: E402
 from trainauto.options.lookup import field_at, fields_of, section_at  # noqa: E402
+from trainauto.options.run_options import is_schedule_free  # noqa: E402
 from trainauto.options.schema import Component, Options  # noqa: E402
 
 COMPONENTS = {"network_g": "network", "network_d": "network", "scheduler": "schedule", "losses": "loss"}
@@ -92,7 +93,7 @@ def test_optimizers_and_networks_are_registered_and_take_what_is_written_out() -
             try:
                 kind = REGISTERED.get(optimizer.name)
             except InputError:
-                assert optimizer.name in SCHEDULE_FREE
+                assert is_schedule_free(optimizer.name)
                 continue
             taken = inspect.signature(kind).parameters
             assert {*optimizer.defaults, *optimizer.fixed} <= set(taken), optimizer.name
@@ -104,16 +105,22 @@ def test_optimizers_and_networks_are_registered_and_take_what_is_written_out() -
 
 @pytest.mark.parametrize(
     ("path", "near"),
-    [(("train", "total_iters"), "'total_iter'"), (("datasets", "train", "lq_sise"), "'lq_size'"), (("zzz",), "")],
+    [
+        (("train", "total_iters"), "'total_iter'"),
+        (("datasets", "train", "lq_sise"), "'lq_size'"),
+        (("zzz",), ""),
+        (("train", "kl"), ""),
+        (("datasets", "train", "use_usm"), ""),
+    ],
 )
 def test_a_key_of_no_table_is_named_with_the_nearest(path: tuple[str, ...], near: str) -> None:
     theirs: dict[str, Any] = {"name": "x", "scale": 2, "train": {}, "datasets": {"train": {}}}
     place = theirs
     for step in path[:-1]:
         place = place[step]
-    place[path[-1]] = 7
+    place[path[-1]] = {"type": "kl_loss"} if path[-1] == "kl" else 7
     (answer,) = convert(theirs, Project.REDUX).of(Kind.UNKNOWN)
-    assert answer.source == (path,)
+    assert answer.source[0][: len(path)] == path
     assert answer.near == near
     assert answer.why == "unknown here and in traiNNer-redux's templates"
 

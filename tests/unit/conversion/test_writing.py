@@ -89,6 +89,23 @@ def test_comments_say_where_values_come_from_and_why() -> None:
         assert line in text.splitlines(), line
 
 
+def test_a_block_has_a_comment_only_where_all_of_it_moved() -> None:
+    theirs: dict[str, Any] = {
+        "name": "x",
+        "scale": 2,
+        "gt_size": 64,
+        "datasets": {"train": {"type": "otf", "dataroot_gt": "a"}},
+        "network_g": {"type": "compact"},
+        "train": {"optim_g": {"type": "adam", "lr": 1}, "pixel_opt": {"type": "L1Loss"}},
+        "logger": {"total_iter": 5},
+    }
+    for project in (Project.NEOSR, Project.BASICSR):
+        lines = text_of(convert(theirs, project), "x").splitlines()
+        assert "train:" in lines
+        assert "  train:" in lines
+        assert "  losses:  # from train.pixel_opt" in lines
+
+
 def test_blocks_stand_in_the_usual_order() -> None:
     for file in FILES:
         blocks = [line.split(":")[0] for line in text_of(converted(file), "x").splitlines() if line[:1].isalpha()]

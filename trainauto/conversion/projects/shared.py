@@ -4,8 +4,9 @@ from typing import Any
 
 from trainauto.conversion.answers import ITS_NAME, KEPT, Left, Moved, Rule
 from trainauto.conversion.draft import Draft
-from trainauto.conversion.optimizers import limit_of_gradients, norm_of_gradients, steps_of_warmup
+from trainauto.conversion.optimizers import limit_of_gradients, norm_of_gradients
 from trainauto.conversion.sets import as_a_name, lq_side
+from trainauto.conversion.warmup import steps_of_warmup
 from trainauto.options.degradation_options import DegradationOptions, KernelOptions
 
 
