@@ -98,8 +98,8 @@ NEAR = {
 ARGUMENTS_THERE = frozenset(
     (
         *("act", "act_layer", "anchor_one_stage", "ape", "attn_drop_rate", "bcie", "bias", "compress_ratio", "conv"),
-        *("conv_scale", "drop_rate", "euclidean_dist", "flash_attn", "group_block_pattern", "img_range", "img_size"),
-        *("init_method", "is_coreml", "learn_residual", "norm", "norm_layer", "num_block", "num_blocks", "num_feat"),
+        *("conv_scale", "drop_rate", "euclidean_dist", "flash_attn", "group_block_pattern", "img_size"),
+        *("init_method", "is_coreml", "learn_residual", "norm", "norm_layer", "num_blocks"),
         *("num_layers", "offload_to_cpu", "overlap_ratio", "patch_norm", "patch_size", "pretrained_stripe_size"),
         *("pretrained_window_size", "qk_scale", "qkv_bias", "resi_connection", "rgb_mean", "squeeze_factor"),
         *("start_unshuffle", "unshuffle_mod", "dysample"),

@@ -105,7 +105,7 @@ def answer_optimizer(draft: Draft, key: str) -> None:
         why = "the name of the optimizer says it here" if is_free else f"{given} averages weights all the same"
         draft.need_not((*path, "schedule_free"), (*path, "type"), why)
     if key == "optim_g":
-        _note_differences(draft, given, optimizer.name, chosen)
+        _note_differences(draft, given, optimizer, chosen)
     if optimizer.name.lower() == given.lower():
         draft.keep((*path, "type"))
     else:
@@ -132,10 +132,9 @@ def _answer_argument(draft: Draft, path: KeyPath, optimizer: Optimizer, taken: M
         draft.need_not(path, path, "0 is no limit, which is the default here")
     elif argument in optimizer.left:
         draft.leave(path, optimizer.left[argument], NEAREST.get(argument, ""))
-    elif argument == "warmup_steps" and value and _warms_up(draft):
-        draft.write(path, 0, [path], _ONE_WARMUP)
     elif not taken or argument in taken:
-        draft.write(path, value, [path])
+        is_second = argument == "warmup_steps" and value and _warms_up(draft)
+        draft.write(path, 0 if is_second else value, [path], _ONE_WARMUP if is_second else "")
     elif argument in _OF_FREE:
         draft.leave(path, _OF_FREE[argument], NEAREST.get(argument, ""))
     else:
@@ -146,9 +145,14 @@ def _warms_up(draft: Draft) -> bool:
     return not isinstance(steps_of_warmup(draft.get("train", "warmup_iter"), draft), Nothing)
 
 
-def _note_differences(draft: Draft, given: str, name: str, chosen: Mapping[str, Any]) -> None:
+def _note_differences(draft: Draft, given: str, optimizer: Optimizer, chosen: Mapping[str, Any]) -> None:
+    name, steps = optimizer.name, chosen.get("warmup_steps", optimizer.defaults.get("warmup_steps"))
     if name == "AdanScheduleFree":
         draft.differ(f"{draft.project}'s {given} moves weights otherwise: results differ at the same rate")
+        if steps and not _warms_up(draft):
+            draft.differ(
+                f"warmup_steps of {draft.project}'s {given} weighs only its average; here the rate rises in them"
+            )
     if draft.project is Project.NEOSR and is_schedule_free(name) and chosen.get("schedule_free") is not True:
         why = f"{given} averages weights there, too, but neosr validates and saves those in training unless"
         draft.differ(f"{why} schedule_free is true; here their average is validated and saved")
@@ -183,7 +187,7 @@ def drop_average_beside_schedule_free(draft: Draft) -> None:
             draft.remove(("train", key), "the optimizer averages weights itself")
     why = "the schedule-free optimizer averages weights itself, and that average is validated and saved"
     to: KeyPath = ("train", "ema_decay")
-    sources = [path for path in (("train", "ema"), to) if draft.get(*path) is not None]
+    sources = [path for path in (("train", "ema"), to) if path[1] in draft.section("train")]
     for path in (*sources, to):
         draft.take_back(path)
     if sources:

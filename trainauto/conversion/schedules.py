@@ -100,14 +100,14 @@ def _answer_arguments(draft: Draft, name: str) -> None:
     for argument, default in _DEFAULTS.get(name.lower(), {}).items():
         if draft.written(*PATH, argument) is None:
             draft.add((*PATH, argument), default, f"{draft.project}'s default")
-    rates = [draft.get("train", key, "lr") for key in ("optim_g", "optim_d")]
+    rate, other = (draft.get("train", key, "lr") for key in ("optim_g", "optim_d"))
     if (
         name.lower() == "kneelr"
         and "peak_lr" not in draft.written(*PATH)
-        and None not in rates
-        and rates[0] != rates[1]
+        and None not in (rate, other)
+        and rate != other
     ):
-        draft.add((*PATH, "peak_lr"), rates[0], f"{draft.project} takes the rate of optim_g for both optimizers")
+        draft.add((*PATH, "peak_lr"), rate, f"{draft.project} takes the rate of optim_g for both optimizers")
 
 
 def _arguments_in_torch(name: str) -> set[str]:
@@ -119,7 +119,7 @@ def _arguments_in_torch(name: str) -> set[str]:
 def _answer_one_cycle(draft: Draft) -> None:
     """Write the length of a cycle as one number, and say that momentum stays."""
     epochs, steps = (draft.get(*PATH, key) for key in ("epochs", "steps_per_epoch"))
-    if draft.get(*PATH, "total_steps") is None and isinstance(epochs, int) and isinstance(steps, int):
+    if "total_steps" not in draft.section(*PATH) and isinstance(epochs, int) and isinstance(steps, int):
         sources: list[KeyPath] = [(*PATH, "epochs"), (*PATH, "steps_per_epoch")]
         draft.write((*PATH, "total_steps"), epochs * steps, sources, "epochs x steps_per_epoch")
     if draft.get(*PATH, "cycle_momentum", default=True) is not False:
@@ -162,7 +162,7 @@ def _linear(draft: Draft, chosen: Mapping[str, Any]) -> Rewritten:
         return Written("linear", end_factor=last)
     if first == 1 and last == 0:
         return Written("PolynomialLR", power=1.0, total_iters=steps)
-    words = f"the rate goes from {first:.3g} to {last:.3g} of it in {steps:g} steps there"
+    words = f"the factor of the rate goes from {first:.3g} to {last:.3g} in {steps:g} steps there"
     return _beginning(draft, words, steps) if first < last == 1 else f"{words}; linear here falls over the whole run"
 
 
@@ -173,7 +173,7 @@ def _constant(draft: Draft, chosen: Mapping[str, Any]) -> Rewritten:
         return "its arguments are no numbers"
     if factor == 1 or steps <= 0:
         return Written("constant")
-    words = f"the rate is {factor:.3g} of it for {steps:g} steps there"
+    words = f"the factor of the rate is {factor:.3g} for {steps:g} steps there"
     return _beginning(draft, words, steps) if factor < 1 else f"{words}; constant here keeps it"
 
 

@@ -46,10 +46,12 @@ def test_the_average_of_neosr_gives_way_to_that_of_the_optimizer() -> None:
 
 
 @pytest.mark.parametrize("name", ["AdanScheduleFree", "adamwschedulefree"])
-def test_the_average_of_redux_gives_way_in_any_case(name: str) -> None:
-    train = {"ema_decay": 0.999, "ema_power": 0.75, "optim_g": {"type": name, "lr": 1e-3}}
+@pytest.mark.parametrize("decay", [0.999, None])
+def test_the_average_of_redux_gives_way_in_any_case(name: str, decay: float | None) -> None:
+    train = {"ema_decay": decay, "ema_power": 0.75, "optim_g": {"type": name, "lr": 1e-3}}
     conversion = of(Project.REDUX, train)
     assert conversion.tree["train"]["ema_decay"] == 0
+    assert ("train", "ema_decay") in [source for answer in conversion.answers for source in answer.source]
     assert "ema_power" not in conversion.tree["train"]
     assert conversion.tree["train"]["optim_g"]["type"] == name
     assert conversion.tree["train"]["optim_g"]["weight_lr_power"] == 2.0
@@ -199,10 +201,19 @@ def test_the_rate_warms_up_once(project: Project, name: str, given: dict[str, An
     assert alone.tree["train"][key]["warmup_steps"] == given.get("warmup_steps", 10000)
 
 
+def test_a_warm_up_of_an_optimizer_that_has_none_is_left_out() -> None:
+    conversion = of(Project.REDUX, {"optim_g": {"type": "AdamW", "lr": 1e-3, "warmup_steps": 5}, "warmup_iter": 9})
+    assert conversion.tree["train"]["optim_g"] == {"type": "AdamW", "lr": 1e-3}
+    assert ("train", "optim_g", "warmup_steps") in [answer.source[0] for answer in conversion.of(Kind.LEFT_OUT)]
+
+
 def test_what_differs_stays_in_the_report_beside_an_average_that_is_taken_back() -> None:
     optim = {"type": "AdanScheduleFree", "lr": 1e-3}
-    (answer,) = of(Project.REDUX, {"ema_decay": 0.9, "ema_power": 0.75, "optim_g": optim}).of(Kind.DIFFERS)
-    assert "moves weights otherwise" in answer.why
+    train = {"ema_decay": 0.9, "ema_power": 0.75, "optim_g": optim}
+    moves, warms = of(Project.REDUX, train).of(Kind.DIFFERS)
+    assert "moves weights otherwise" in moves.why
+    assert "here the rate rises in them" in warms.why
+    assert len(of(Project.REDUX, {**train, "warmup_iter": 5}).of(Kind.DIFFERS)) == 1
 
 
 @pytest.mark.parametrize(("flag", "differs"), [({"schedule_free": False}, 1), ({}, 1), ({"schedule_free": True}, 0)])
