@@ -48,14 +48,7 @@ class Draft:
 
     def get(self, *path: str | int, default: Any = None) -> Any:
         """Return a value of theirs; ``default`` where there is none, or it is null."""
-        value: Any = self.theirs
-        for key in path:
-            if isinstance(value, dict):
-                value = value.get(key)
-            elif isinstance(value, list) and isinstance(key, int) and key < len(value):
-                value = value[key]
-            else:
-                return default
+        value = value_in(self.theirs, path)
         return default if value is None else value
 
     def section(self, *path: str | int) -> dict[str, Any]:
@@ -73,15 +66,7 @@ class Draft:
 
     def written(self, *path: str | int) -> Any:
         """Return a value that has been written; ``None`` where there is none."""
-        value: Any = self.tree
-        for key in path:
-            if isinstance(value, dict):
-                value = value.get(key)
-            elif isinstance(value, list) and isinstance(key, int) and key < len(value):
-                value = value[key]
-            else:
-                return None
-        return value
+        return value_in(self.tree, path)
 
     def keep(self, path: KeyPath) -> None:
         """Carry a key as it is."""
@@ -176,6 +161,18 @@ class Draft:
                 place[key] = value
             else:
                 place = place.setdefault(key, [] if isinstance(following, int) else {})
+
+
+def value_in(tree: Any, path: Sequence[str | int]) -> Any:
+    """Return the value at a path of sections and lists; ``None`` where there is none."""
+    for key in path:
+        if isinstance(tree, dict):
+            tree = tree.get(key)
+        elif isinstance(tree, list) and isinstance(key, int) and key < len(tree):
+            tree = tree[key]
+        else:
+            return None
+    return tree
 
 
 def leaves(value: Any, path: KeyPath = ()) -> Iterator[KeyPath]:

@@ -5,10 +5,10 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from trainauto.conversion.answers import ITS_NAME, ITS_PLACE, Answer, Kind
 from trainauto.conversion.convert import Conversion
-from trainauto.conversion.draft import leaves
+from trainauto.conversion.draft import leaves, value_in
 from trainauto.conversion.writing import scalar_text
 from trainauto.core.words import counted, visible
-from trainauto.options.source_locations import KeyPath, dotted
+from trainauto.options.source_locations import dotted
 
 WIDTH = 80
 _LONGEST = 40
@@ -32,19 +32,7 @@ def report_lines(conversion: Conversion) -> Iterator[str]:
 
 def keys_of(conversion: Conversion, answer: Answer) -> int:
     """Return how many keys of their file an answer is about."""
-    return sum(max(1, sum(1 for _ in leaves(_at(conversion, path)))) for path in answer.source)
-
-
-def _at(conversion: Conversion, path: KeyPath) -> object:
-    value: object = conversion.theirs
-    for key in path:
-        if isinstance(value, dict):
-            value = value.get(key)
-        elif isinstance(value, list) and isinstance(key, int) and key < len(value):
-            value = value[key]
-        else:
-            return None
-    return value
+    return sum(max(1, sum(1 for _ in leaves(value_in(conversion.theirs, path)))) for path in answer.source)
 
 
 def _block(heading: str, items: Iterable[tuple[str, str]]) -> Iterator[str]:
