@@ -1,63 +1,92 @@
-"""One rank that steps for real, and the bytes its third step takes, as torch's profiler sees them without any mode.
+"""One rank that steps for real, and the bytes a later step takes, as torch's profiler sees them without any mode.
 
-python rank_memory.py OUT OPTIONS...
+python rank_memory.py OUT FILES
+
+FILES is JSON: option files with the plan of each. Runs are built as traces build them, of tensors that have data.
 """
 
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from trainauto.builders.distributed_setup import parallel_of
-from trainauto.builders.image_model import build_model, build_network
-from trainauto.builders.precision import choose_precision
 from trainauto.core.objectives import parameters_of
 from trainauto.core.plan import Plan
 from trainauto.distributed.communicator import Communicator, init_distributed
 from trainauto.engine.optimizer_state import make_optimizer_state
 from trainauto.engine.snapshot import StepSnapshot
 from trainauto.engine.step import StepSettings, optimize_parameters
-from trainauto.engine.traced_training import empty_batch
+from trainauto.engine.traced_training import ALWAYS_CLIP
+from trainauto.forecast import traced_run
+from trainauto.forecast.task import ready_task
 from trainauto.memory.tracing.profiler_events import profiled
+from trainauto.memory.tracing.storage_tracker import tensors_of
 from trainauto.models.base_model import BaseModel
-from trainauto.options.load import LoadedOptions, load_options
-from trainauto.tasks.sr.data.image_crops import ImageCrops
+from trainauto.options.load import load_options
 
-STEPS = 3  # DistributedDataParallel makes its buckets anew in the second
-TIMES = 6  # what a thread of gloo lets go of, the profiler does not see: now and then a copy of all weights stays live
+SETTLED = 2  # DistributedDataParallel makes its buckets anew in the second step
+STEPS, TIMES = 4, 3
+"""Now and then a thread of gloo lets go of a tensor last, which the profiler does not see: the least counts."""
 
 
-def bytes_of(loaded: LoadedOptions, plan: Plan, ranks: Communicator) -> dict[str, int]:
+class RealTraining:
+    """Takes what traces build runs from, and builds one of real tensors."""
+
+    def __init__(self, build: Callable[[Any], BaseModel], batch_of: Any, *, clips: bool, **_of_traces: Any) -> None:
+        self.build, self.batch_of, self.clips = build, batch_of, clips
+
+
+def bytes_of(training: RealTraining, plan: Plan, ranks: Communicator, *, sums: bool) -> tuple[int, int, int]:
+    """Return the least that is held between steps, by how much a step rises above it, and what the model holds."""
     made: list[tuple[BaseModel, StepSnapshot]] = []
 
     def build() -> None:
-        parallel = parallel_of(loaded.options, ranks)
-        model = build_model(loaded, build_network(loaded), choose_precision(loaded, ranks), parallel=parallel)
+        model = training.build(None)
         make_optimizer_state(model.optimizers.values())
-        if parallel is None:
+        if sums:
             ranks.prepare(weight for one in model.objectives() for weight in parameters_of(one))
         made.append((model, StepSnapshot(model.networks.values(), model.device)))
 
     def step() -> None:
         model, snapshot = made[0]
-        batch = empty_batch(plan, ImageCrops(3, loaded.options.scale))
-        optimize_parameters(model, batch, StepSettings(max_norm=1e-9), snapshot=snapshot, ranks=ranks)
+        settings = StepSettings(max_norm=ALWAYS_CLIP if training.clips else None)
+        optimize_parameters(model, training.batch_of(plan), settings, snapshot=snapshot, ranks=ranks)
 
-    held = peak = live = 0
+    live, held, rises = 0, [], []
     for call in profiled(build, *[step] * STEPS):
-        held = peak = live
+        held.append(live)
+        peak = live
         for event in call:
             live += event.size_bytes if event.is_tensor else 0
             peak = max(peak, live)
-    return {"held": held, "peak": peak}
+        rises.append(peak - held[-1])
+    return min(held[1 + SETTLED :]), min(rises[1 + SETTLED :]), own_bytes(made[0][0])
 
 
-def main(out: str, *options: str) -> None:
+def own_bytes(model: BaseModel) -> int:
+    """Return what weights, gradients, averages and optimizers of a rank hold, each storage once."""
+    averages = [average.network for average in model.averages.values()]
+    held = tensors_of([*model.networks.values(), *averages, *model.optimizers.values()])
+    storages = (getattr(tensor, "_local_tensor", tensor).untyped_storage() for tensor in held)
+    return sum({storage._cdata: storage.nbytes() for storage in storages}.values())
+
+
+def main(out: str, files: str) -> None:
+    found = {}
+    traced_run.FakeTraining = RealTraining  # type: ignore[assignment, misc]
+    traced_run.FakeRun.__init__ = RealTraining.__init__  # type: ignore[assignment, method-assign]
     with init_distributed("pytorch") as ranks:
-        plan = Plan.of(batch_size=2, lq_size=16, micro_batches=2)
-        loaded = [load_options(Path(file)) for file in options]
-        measured = [[bytes_of(each, plan, ranks) for _ in range(TIMES)] for each in loaded]
-    least = [min(times, key=lambda taken: taken["peak"]) for times in measured]
-    Path(out).write_text(json.dumps({"plan": plan.to_dict(), "found": least}))
+        for file, plan in json.loads(files).items():
+            loaded = load_options(Path(file))
+            parallel = parallel_of(loaded.options, ranks)
+            traced_run.overlaps_in_trace = lambda _chosen, _ranks, parallel=parallel: parallel  # type: ignore[misc]
+            of_task: Any = ready_task(loaded).fake(loaded, like_cuda=False, world_size=ranks.world_size, known={})
+            times = [bytes_of(of_task, Plan.from_dict(plan), ranks, sums=parallel is None) for _ in range(TIMES)]
+            held, rise, own = (min(values) for values in zip(*times, strict=True))
+            found[file] = {"held": held, "peak": held + rise, "rise": rise, "own": own}
+    Path(out).write_text(json.dumps(found))
 
 
 if __name__ == "__main__":

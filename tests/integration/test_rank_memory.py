@@ -2,15 +2,31 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
-from tests.integration.commands import tiny_options, write_options
+import pytest
+
+from tests.acceptance import ACCEPTANCE
+from tests.integration.commands import merged, tiny_options, write_options
 from tests.integration.ranks import finish, start
+from tests.integration.sharded_cases import IN_EVERY_RUN, sharded_cases
 from trainauto.core.plan import Plan
-from trainauto.forecast.traced_run import FakeRun
+from trainauto.forecast.traced_run import FakeRun, fake_run
 from trainauto.options.load import load_options
 
 WORKER = Path(__file__).with_name("rank_memory.py")
 MESSAGES = 16 * 1024  # what ranks tell each other lies in tensors of the CPU
+
+CROPS = {"batch_size": 2, "lq_size": 24, "micro_batches": 2}
+
+
+def seen(folder: Path, options: dict[str, dict[str, Any]], plans: dict[str, dict[str, int]], ranks: int) -> Any:
+    """Return what the first of so many ranks holds and takes under the plan of each file."""
+    for name, given in options.items():
+        write_options(folder / name, given)
+    done = finish(start([str(WORKER), "seen_{rank}.json", json.dumps(plans)], ranks, folder), timeout_s=400)
+    assert [code for code, _ in done] == [0] * ranks, "\n".join(text for _, text in done)
+    return json.loads((folder / "seen_0.json").read_text())
 
 
 def test_two_ranks_hold_what_their_traces_say(tmp_path: Path) -> None:
@@ -19,19 +35,27 @@ def test_two_ranks_hold_what_their_traces_say(tmp_path: Path) -> None:
     network = {"type": "compact", "num_feat": wide, "num_conv": 6}
     weights = 3 * wide * 9 + wide + 6 * (wide * wide * 9 + wide) + 7 * wide + wide * 12 * 9 + 12
     weights_bytes = 4 * weights
-    files = []
-    for overlaps in (False, True):
-        changes = {"network_g": network, "train": {"grad_clip": 1e-9}, "distributed": {"ddp_overlap": overlaps}}
-        files.append(write_options(tmp_path / f"{overlaps}.yml", tiny_options(tmp_path / "none", **changes)))
-    command = [str(WORKER), "seen_{rank}.json", *(file.name for file in files)]
-    done = finish(start(command, 2, tmp_path))
-    assert [code for code, _ in done] == [0, 0], "\n".join(text for _, text in done)
-    told = json.loads((tmp_path / "seen_0.json").read_text())
-    plan = Plan.from_dict(told["plan"])
-    for file, real in zip(files, told["found"], strict=True):
-        loaded = load_options(file)
+    base = tiny_options(tmp_path / "none", network_g=network, train={"grad_clip": 1e-9})
+    options = {f"{key}.yml": merged(base, {"distributed": {"ddp_overlap": key}}) for key in (False, True)}
+    told = seen(tmp_path, options, dict.fromkeys(options, CROPS), 2)
+    plan = Plan.from_dict(CROPS)
+    for name, real in told.items():
+        loaded = load_options(tmp_path / name)
         alone, together = FakeRun.of(loaded).trace(plan), FakeRun.of(loaded, world_size=2).trace(plan)
         assert abs(together.persistent_bytes - real["held"]) < MESSAGES
         assert abs(together.peak_bytes - real["peak"]) < MESSAGES
         assert together.held_bytes - alone.held_bytes == weights_bytes
         assert together.peak_bytes - alone.peak_bytes > 0.9 * weights_bytes
+
+
+@pytest.mark.parametrize("ranks", [2, 4] if ACCEPTANCE else [2])
+def test_a_rank_of_spread_weights_takes_what_its_trace_says(ranks: int, tmp_path: Path) -> None:
+    """Within .1 %: gathered weights, those that are prefetched, gradients on their way to other ranks."""
+    cases = {name: case for name, case in sharded_cases(tmp_path).items() if ACCEPTANCE or name in IN_EVERY_RUN}
+    options = {f"{name}.yml": given for name, (given, _) in cases.items()}
+    plans = {f"{name}.yml": plan for name, (_, plan) in cases.items()}
+    for name, real in seen(tmp_path, options, plans, ranks).items():
+        loaded, plan = load_options(tmp_path / name), Plan.from_dict(plans[name])
+        trace = fake_run(loaded, world_size=ranks).trace(plan)
+        assert trace.persistent_bytes == pytest.approx(real["own"], rel=1e-3), name
+        assert trace.peak_bytes == pytest.approx(real["own"] + real["rise"], rel=1e-3), name

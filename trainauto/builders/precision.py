@@ -36,7 +36,7 @@ def choose_precision(loaded: LoadedOptions[FileOptions], ranks: Communicator = S
         _take_gpu(loaded, ranks.local_rank)
     device = torch.device("cuda", torch.cuda.current_device()) if use_cuda else torch.device("cpu")
     dtype = (torch.bfloat16 if options.amp_bf16 else torch.float16) if options.use_amp else torch.float32
-    return Precision(device, dtype)
+    return Precision(device, dtype, keeps_casts=not options.distributed.fully_shard)
 
 
 def load_compiler() -> None:

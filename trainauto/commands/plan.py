@@ -47,6 +47,7 @@ examples:
   python -m trainauto plan -opt x.yml --card "RTX 3060 12GB"
   python -m trainauto plan -opt x.yml --vram 16GiB --png plan.png
   python -m trainauto plan -opt x.yml --measure
+  python -m trainauto plan -opt x.yml --ranks 8 --card H100
   python -m trainauto plan -opt x.yml --recipes --card T4
   python -m trainauto plan --python my_training:plan_request --card T4"""
 
@@ -86,6 +87,13 @@ def add_to(commands: Commands) -> None:
         action="store_true",
         help="also say what the first plan takes, reserved memory by kind of segments, and what holds it by module",
     )
+    parser.add_argument(
+        "--ranks",
+        type=int,
+        default=1,
+        metavar="N",
+        help="plan for N processes that train together, each on such a card",
+    )
     parser.add_argument("--json", action="store_true", help="print JSON, in bytes")
     parser.add_argument("--png", type=Path, metavar="FILE", help="draw expected peaks and how far each card goes")
     parser.set_defaults(execute=_run)
@@ -123,6 +131,14 @@ def _check(parsed: argparse.Namespace) -> None:
     if parsed.opt is None and parsed.python is None:
         advice = "plan -opt x.yml, or plan --python module:factory"
         raise InputError(Problem("which run? Nothing was given with -opt", advice=advice))
+    if parsed.ranks < 1:
+        raise InputError(
+            Problem(f"--ranks {parsed.ranks}: at least 1", advice="Say how many processes train together.")
+        )
+    if parsed.ranks > 1 and (parsed.python or parsed.measure or parsed.recipes):
+        other = "--python" if parsed.python else "--measure" if parsed.measure else "--recipes"
+        message = f"{other} is of one process, and --ranks {parsed.ranks} of several"
+        raise InputError(Problem(message, advice=f"Leave out --ranks or {other}."))
     others = ("python", "measure", "by_module", "png")
     given = [f"--{name.replace('_', '-')}" for name in others if getattr(parsed, name)]
     if parsed.recipes and given:
@@ -150,7 +166,8 @@ def _answer_for_options(parsed: argparse.Namespace, sizes: list[int]) -> "CardPl
         torch.set_num_threads(1)  # the other core is for the traces
         check_components(loaded)
         cards = card_plan.chosen_cards(parsed.card, sizes)
-        return option_plans.plan_for_cards(loaded, cards, measure=parsed.measure, child=child, closely=parsed.by_module)
+        how = {"measure": parsed.measure, "closely": parsed.by_module, "ranks": parsed.ranks}
+        return option_plans.plan_for_cards(loaded, cards, child=child, **how)
 
 
 def _recipes(parsed: argparse.Namespace, sizes: list[int]) -> str:

@@ -19,13 +19,16 @@ from trainauto.engine.snapshot import StepSnapshot
 from trainauto.engine.step import StepSettings, optimize_parameters
 from trainauto.engine.step_outcome import DoesNotFit
 from trainauto.memory.cost.ratio_prior import Kernels
+from trainauto.memory.cuda_allocator.allocator import AllocationEvent
 from trainauto.memory.tracing.fake_tensors import fake_world
 from trainauto.memory.tracing.holders import ModuleWork
 from trainauto.memory.tracing.host_reads import AnsweredReads, place_of_error
 from trainauto.memory.tracing.libraries import Libraries
+from trainauto.memory.tracing.step_log import Construction
 from trainauto.memory.tracing.trace import Trace, TraceError, trace
 from trainauto.models.activation_checkpointing import ActivationCheckpointingError
 from trainauto.models.base_model import BaseModel
+from trainauto.models.parallel import in_order_of_spreading
 
 BatchOf = Callable[[Plan], Batch]
 
@@ -92,6 +95,7 @@ class TracedModel:
             ends_early=lambda: self._ends_early and not copies and not self._snapshot.has_learned,
             libraries=self._libraries,
             told=self._told,
+            construction=_spreading(self.model) if self.model.is_sharded else None,
             by_module=by_module,
         )
 
@@ -197,6 +201,24 @@ def kernels_of(trace: Trace, libraries: Libraries | None) -> Kernels:
     if not trace.hides_memory:
         return "plain"
     return "benchmarked" if libraries is not None and libraries.benchmark else "usual"
+
+
+def _spreading(model: BaseModel) -> Construction:
+    """Return how the sharded weights of a model came to lie on a card: whole first, each freed once its part is made.
+
+    The parts then lie apart, in memory that the allocator keeps.
+    """
+    networks = [*model.networks.values(), *(average.network for average in model.averages.values())]
+    weights = [weight for network in networks for weight in network.parameters()]
+    events = [AllocationEvent(ident, weight.nbytes) for ident, weight in enumerate(weights, 1)]
+    wholes = {id(weight): event.ident for weight, event in zip(weights, events, strict=True)}
+    left: dict[int, tuple[int, int]] = {}
+    for weight in (weight for network in networks for weight in in_order_of_spreading(network)):
+        storage = weight.to_local().untyped_storage()
+        part = AllocationEvent(1 + len(events), storage.nbytes())
+        events += [part, AllocationEvent(wholes[id(weight)], 0)]
+        left[storage._cdata] = part
+    return Construction(events, left)
 
 
 def _leave_gradients(optimizers: Iterable[Optimizer]) -> None:

@@ -47,6 +47,7 @@ def plan_for_cards(
     measure: bool = False,
     child: WorkerProcess | None = None,
     closely: bool = False,
+    ranks: int = 1,
 ) -> CardPlans:
     """Trace the run of an option file, whatever its task, and say what fits on each card.
 
@@ -56,17 +57,35 @@ def plan_for_cards(
         measure: try a few plans on the device at hand, too.
         child: a process that traces as on CUDA, where one was started already.
         closely: look at the first plan more closely, see ``PlanMemory``.
+        ranks: how many processes train the run together, each on such a card.
 
     Raises:
         InputError: the options cannot be used.
         TraceError: the model cannot be traced.
     """
     task = ready_task(given)
-    request = CardsRequest(cards, measure, child, closely)
+    request = CardsRequest(cards, measure, child, closely, ranks)
     if given.options.memory.gradient_checkpointing == AUTO:
         with nullcontext(child) if child is not None else start_tracing(like_cuda=True) as worker:
-            return _plan_recomputing(given, request, worker)
-    return task.plan(given, request)
+            return with_ranks(_plan_recomputing(given, request, worker), given.options, ranks)
+    return with_ranks(task.plan(given, request), given.options, ranks)
+
+
+def with_ranks(answer: CardPlans, options: FileOptions, ranks: int) -> CardPlans:
+    """Return an answer that says of how many ranks it is."""
+    chosen = options.distributed
+    if ranks > 1:
+        shared = (
+            "weights, gradients and optimizer state are spread over them"
+            if chosen.fully_shard
+            else ("each holds all weights")
+        )
+        note = f"Of {ranks} ranks, each on such a card: {shared}. Batches are those of one rank."
+    elif chosen.fully_shard:
+        note = "fully_shard spreads weights over ranks, and this is the plan of one: --ranks N plans for N."
+    else:
+        return answer
+    return replace(answer, notes=(note, *answer.notes))
 
 
 def _plan_recomputing(loaded: LoadedOptions[FileOptions], request: CardsRequest, worker: WorkerProcess) -> CardPlans:
@@ -74,13 +93,16 @@ def _plan_recomputing(loaded: LoadedOptions[FileOptions], request: CardsRequest,
     task = task_of(loaded)
     answers, said = [], []
     for number, card in enumerate(request.cards):
-        of_card = CardsRequest([card], request.measure and not number, worker, request.closely and not number)
+        first = not number
+        of_card = replace(
+            request, cards=[card], measure=request.measure and first, child=worker, closely=request.closely and first
+        )
         answer = task.plan(loaded, of_card)
         (on_card,) = answer.cards
         target_bytes = on_card.available_bytes if on_card.kept else on_card.target_bytes
         bounds = Bounds("cuda", target_bytes, on_card.available_bytes)
         plan = task.first_plan(loaded)
-        with TraceProcess(loaded.path, loaded.overrides, segments=planned_segments(), worker=worker) as tracer:
+        with _tracer(loaded, request, worker) as tracer:
             tracer.aim(newest_of([card]))
             chosen = choose_parts(tracer, plan, bounds)
         if chosen.parts:
@@ -91,6 +113,12 @@ def _plan_recomputing(loaded: LoadedOptions[FileOptions], request: CardsRequest,
         answers[0],
         cards=tuple(answer.cards[0] for answer in answers),
         notes=(*said, *answers[0].notes),
+    )
+
+
+def _tracer(loaded: LoadedOptions[FileOptions], request: CardsRequest, worker: WorkerProcess | None) -> TraceProcess:
+    return TraceProcess(
+        loaded.path, loaded.overrides, segments=planned_segments(), world_size=request.ranks, worker=worker
     )
 
 
@@ -122,7 +150,7 @@ def plan_recipes_of_blocks(
 def plan_super_resolution(loaded: LoadedOptions, request: CardsRequest) -> CardPlans:
     """Trace the run of an option file of super-resolution; errors are those of :func:`plan_for_cards`."""
     notes = []
-    with TraceProcess(loaded.path, loaded.overrides, segments=planned_segments(), worker=request.child) as tracer:
+    with _tracer(loaded, request, request.child) as tracer:
         tracer.start()  # torch is loaded there while the network is built here
         load_plugins(loaded)
         network = build_network(loaded, pretrained=False)

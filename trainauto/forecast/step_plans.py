@@ -55,6 +55,7 @@ def plan_steps(
         loaded.overrides,
         segments=planned_segments(),
         worker=request.child,
+        world_size=request.ranks,
         timeout_s=timeout_s,
         known=known or {},
     ) as tracer:

@@ -42,12 +42,14 @@ class CardsRequest:
         measure: try a few plans on the device at hand, too.
         child: a process that traces as on CUDA, where one was started already.
         closely: look at the first plan more closely, see ``PlanMemory``.
+        ranks: how many processes train the run together, each on such a card.
     """
 
     cards: "Sequence[CardPreset]"
     measure: bool = False
     child: "WorkerProcess | None" = None
     closely: bool = False
+    ranks: int = 1
 
 
 class Trial(Protocol):

@@ -18,7 +18,7 @@ from trainauto.memory.tracing.fake_tensors import as_fake
 from trainauto.memory.tracing.libraries import card_libraries
 from trainauto.memory.tracing.trace import TraceError
 from trainauto.models.base_model import BaseModel
-from trainauto.models.parallel import Parallel, bucketed
+from trainauto.models.parallel import Parallel, bucketed, sharded_in_trace
 from trainauto.optim.precision import Precision
 from trainauto.options.load import LoadedOptions
 from trainauto.options.resource_options import DistributedOptions
@@ -39,7 +39,9 @@ def fake_run(
 
 
 def overlaps_in_trace(chosen: DistributedOptions, world_size: int) -> Parallel | None:
-    """Return what keeps gradients where ``ddp_overlap`` does, where so many ranks train with it."""
+    """Return what makes a network one of so many ranks in a trace, as ``ddp_overlap`` or ``fully_shard`` do."""
+    if world_size > 1 and chosen.fully_shard:
+        return sharded_in_trace(world_size)
     return Parallel(bucketed) if world_size > 1 and chosen.ddp_overlap else None
 
 

@@ -137,7 +137,6 @@ def sharded(network: nn.Module, averages: Sequence[nn.Module], leaves_weights_ou
     too: no backward pass follows its forward pass, and its next update finds shards only.
     """
     from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.fsdp import fully_shard
 
     del leaves_weights_out  # those have no gradient then, on any rank
     device = next(network.parameters()).device
@@ -146,11 +145,53 @@ def sharded(network: nn.Module, averages: Sequence[nn.Module], leaves_weights_ou
         with torch.no_grad():
             for tensor in module.state_dict().values():
                 dist.broadcast(tensor, 0)
+    _spread(network, averages, mesh)
+    return network
+
+
+def _spread(network: nn.Module, averages: Sequence[nn.Module], mesh: Any) -> None:
+    from torch.distributed.fsdp import fully_shard
+
+    # What networks give is often a view, and nothing here writes into it.
+    warnings.filterwarnings("ignore", message="FSDP2-wrapped module .* returned a view tensor", category=UserWarning)
+    for module in (network, *averages):
         with suppress(ActivationCheckpointingError):  # without repeated blocks it is one piece
             for block in blocks_of(module).modules:
                 fully_shard(block, mesh=mesh)
         fully_shard(module, mesh=mesh, reshard_after_forward=None if module is network else True)
-    return network
+
+
+def sharded_in_trace(world_size: int) -> Parallel:
+    """Return what spreads a network on fake tensors over so many ranks, of which this process traces the first.
+
+    Torch's fake process group stands for the others: it communicates nothing. It stays for the process, which must
+    train with no group of its own.
+    """
+    from torch._subclasses.fake_tensor import unset_fake_temporarily
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.testing._internal.distributed.fake_pg import FakeStore
+
+    def spread(network: nn.Module, averages: Sequence[nn.Module], leaves_weights_out: bool) -> nn.Module:
+        del leaves_weights_out
+        device = next(network.parameters()).device
+        with unset_fake_temporarily():
+            if dist.is_initialized() and dist.get_world_size() != world_size:
+                dist.destroy_process_group()
+            if not dist.is_initialized():
+                dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=world_size)
+            mesh = init_device_mesh(device.type, (world_size,))
+        _spread(network, averages, mesh)
+        return network
+
+    return Parallel(spread)
+
+
+def in_order_of_spreading(network: nn.Module) -> list[Any]:
+    """Return the sharded weights of a network in the order in which they were spread: those of its blocks first."""
+    weights: dict[int, Any] = {}
+    with suppress(ActivationCheckpointingError):
+        weights = {id(weight): weight for block in blocks_of(network).modules for weight in block.parameters()}
+    return [*(weights | {id(weight): weight for weight in network.parameters()}).values()]
 
 
 def is_sharded(network: nn.Module) -> bool:

@@ -13,15 +13,19 @@ class Precision:
     Attributes:
         device: where.
         dtype: float32, or the autocast type: bfloat16 or float16.
+        keeps_casts: autocast keeps weights in its type from their first use to the end of the forward pass. Where
+            weights are sharded, these copies would be whole weights of the whole network.
     """
 
     device: torch.device
     dtype: torch.dtype = torch.float32
+    keeps_casts: bool = True
 
     def autocast(self) -> torch.autocast:
         """Return the context for forward and loss; it does nothing in float32."""
         enabled = self.dtype != torch.float32
-        return torch.autocast(self.device.type, dtype=self.dtype if enabled else None, enabled=enabled)
+        dtype = self.dtype if enabled else None
+        return torch.autocast(self.device.type, dtype=dtype, enabled=enabled, cache_enabled=self.keeps_casts)
 
     def new_scaler(self) -> GradScaler | None:
         """Return loss scaling for one optimizer: float16 gradients underflow without it, the others need none."""

@@ -218,10 +218,14 @@ class FileOptions(Section):
         return self.model_dump(mode="json", exclude={*aside, "distributed"}) | self.of_sums(world_size)
 
     def of_sums(self, world_size: int) -> dict[str, Any]:
-        """Return how gradients are summed: one rank holds no room for it, two hold as much as any other number."""
+        """Return how gradients are summed: one rank holds no room for it, two hold as much as any other number.
+
+        With ``fully_shard`` each holds a share of weights, so that their number counts.
+        """
         chosen = self.distributed
         meeting = [name for name in ("ddp_overlap", "fully_shard") if getattr(chosen, name)]
-        return {"sums": meeting or True} if world_size > 1 else {}
+        ranks = {"ranks": world_size} if chosen.fully_shard else {}
+        return {"sums": meeting or True, **ranks} if world_size > 1 else {}
 
 
 @dataclass(frozen=True)

@@ -139,6 +139,7 @@ class Options(DegradationOptions, RunOptions):
             **self.model_dump(mode="json", include={**dict.fromkeys((*of_images, *OF_STEPS), True), "train": train}),
             # The samples of a step are held beside its largest forward pass, which plans are reasoned about by.
             "accum_iter": self.datasets.train.accum_iter,
-            # One rank holds no room for sums, two hold as much as any other number.
+            # One rank holds no room for sums, two hold as much as any other number, unless weights are spread.
             "sums": self.distributed.model_dump(mode="json", exclude={"batches"}) if world_size > 1 else None,
+            **({"ranks": world_size} if world_size > 1 and self.distributed.fully_shard else {}),
         }

@@ -65,7 +65,8 @@ def test_ranks_hold_room_for_the_sum_of_gradients(options: Callable[..., Path]) 
     together = FakeRun.of(loaded(file), world_size=2).trace(PLAN)
     assert together.held_bytes - alone.held_bytes == together.peak_bytes - alone.peak_bytes == buffer_bytes
     sharded = FakeRun.of(loaded(options(distributed={"fully_shard": True})), world_size=2).trace(PLAN)
-    assert sharded.peak_bytes == alone.peak_bytes
+    assert alone.held_bytes / 2 <= sharded.held_bytes < 0.51 * alone.held_bytes
+    assert sharded.peak_bytes < alone.peak_bytes
 
 
 def test_a_step_for_every_plan_is_enough(options: Callable[..., Path]) -> None:

@@ -1,16 +1,18 @@
-"""Reserved bytes of a training step, from its allocations: torch's CUDA caching allocator, simulated on one stream.
+"""Reserved bytes of a training step, from its allocations: torch's CUDA caching allocator, simulated.
 
 What a step needs of the card is more than its tensors hold: blocks are rounded, segments come in lumps, and free
 blocks lie where they fit nothing. All of that follows from the order and the sizes of allocations.
 
 The rules are torch's with default settings: no ``roundup_power2_divisions`` (sizes are rounded up to 512 bytes, that
 is all), no ``max_split_size`` (any block may be split; nothing is released before everything is), no
-``garbage_collection_threshold``, no private pools or CUDA graphs. On one stream a freed block can be used at once.
+``garbage_collection_threshold``, no private pools or CUDA graphs. A freed block can be used again at once, on the
+stream that it was allocated on: no tensor is told of a second stream (``record_stream``), as in FSDP2.
 Kernel workspaces are allocations like any other; whoever makes the events has to know them. The CUDA context and what
 libraries take with ``cudaMalloc`` themselves are in no figure of torch's allocator, nor in ours.
 """
 
 import platform
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
@@ -34,8 +36,12 @@ RUNNING = (int(torch.__version__.split(".")[0]), int(torch.__version__.split("."
 """Major and minor version of the torch that runs."""
 
 
+STREAM_SHIFT = 56
+"""Bits of an ident above these are the number of the stream that it is allocated on; 0 is the default stream."""
+
+
 class AllocationEvent(NamedTuple):
-    """``ident`` is allocated with a size above 0 bytes, or freed: size 0."""
+    """``ident`` is allocated with a size above 0 bytes, or freed: size 0; for its stream see :data:`STREAM_SHIFT`."""
 
     ident: int
     size_bytes: int
@@ -89,12 +95,15 @@ class CachingAllocator:
         self.alloc_retries = 0
         self._device = DeviceMemory(limit_bytes)
         ties = ties_of(torch_version or RUNNING)
-        self._small, self._large = (
-            ExpandablePool(small, self._device, ties)
-            if expandable
-            else NativePool(small, self._device, ties, descending=descending, placements=placements)
-            for small in (True, False)
-        )
+
+        def new_pools() -> tuple[NativePool, NativePool]:
+            """Return the pools of small and of large blocks of one stream."""
+            if expandable:
+                return ExpandablePool(True, self._device, ties), ExpandablePool(False, self._device, ties)
+            large = NativePool(False, self._device, ties, descending=descending, placements=placements)
+            return NativePool(True, self._device, ties, descending=descending, placements=placements), large
+
+        self._pools: dict[int, tuple[NativePool, NativePool]] = defaultdict(new_pools)  # by stream
         self._live: dict[int, Block] = {}
 
     @property
@@ -117,7 +126,7 @@ class CachingAllocator:
         if size_bytes <= 0 or ident in self._live:
             raise ValueError(f"allocation {ident} of {size_bytes} bytes: it is live already, or has no size")
         size = rounded_bytes(size_bytes)
-        pool = self._small if size <= SMALL_SIZE_BYTES else self._large
+        pool = self._pools[ident >> STREAM_SHIFT][size > SMALL_SIZE_BYTES]
         block = pool.take(size) or self._grow(pool, size)
         pool.cut(block, size)
         block.requested_bytes = size_bytes
@@ -156,7 +165,7 @@ class CachingAllocator:
         self.allocated_bytes -= block.size_bytes
         block.requested_bytes = 0
         # small blocks keep no rest, so a live block's size tells its pool as the rounded size did
-        (self._small if block.size_bytes <= SMALL_SIZE_BYTES else self._large).put_back(block)
+        self._pools[ident >> STREAM_SHIFT][block.size_bytes > SMALL_SIZE_BYTES].put_back(block)
 
     def address_of(self, ident: int) -> int:
         """Return where a live allocation lies."""
@@ -164,8 +173,9 @@ class CachingAllocator:
 
     def empty_cache(self) -> None:
         """Return what can be returned to the device (``release_cached_blocks``, ``torch.cuda.empty_cache``)."""
-        self._large.release()
-        self._small.release()
+        for position in (1, 0):  # large blocks first
+            for pools in self._pools.values():
+                pools[position].release()
 
     def reset_peaks(self) -> None:
         """Let peaks count from here (``torch.cuda.reset_peak_memory_stats``)."""
@@ -178,20 +188,31 @@ class CachingAllocator:
 
         Of an expandable segment, every run of memory without a hole counts as one.
         """
-        runs: list[list[BlockView]] = []
-        for head in (*self._small.chains.values(), *self._large.chains.values()):
+        return [run for pools in self._pools.values() for run in _runs(pools)]
+
+    def reserved_by_stream(self) -> dict[int, int]:
+        """Return the bytes taken from the device by the stream that they were taken for."""
+        return {
+            stream: sum(block.size_bytes for run in _runs(pools) for block in run)
+            for stream, pools in sorted(self._pools.items())
+        }
+
+
+def _runs(pools: Iterable[NativePool]) -> Iterator[list[BlockView]]:
+    """Yield the blocks of each run of memory without a hole."""
+    for pool in pools:
+        for head in pool.chains.values():
             run: list[BlockView] = []
             block: Block | None = head
             while block is not None:
                 if block.mapped:
                     run.append(BlockView(block.address, block.size_bytes, block.requested_bytes, not block.free))
                 elif run:
-                    runs.append(run)
+                    yield run
                     run = []
                 block = block.next
             if run:
-                runs.append(run)
-        return runs
+                yield run
 
 
 def replay(events: Iterable[AllocationEvent], allocator: CachingAllocator) -> None:

@@ -6,6 +6,7 @@ from itertools import count
 from typing import NamedTuple
 
 from trainauto.memory.cuda_allocator.allocator import (
+    STREAM_SHIFT,
     AllocationEvent,
     CachingAllocator,
     SimulatedOutOfMemoryError,
@@ -14,6 +15,9 @@ from trainauto.memory.cuda_allocator.allocator import (
 
 LEAST_RESOLUTION = 0.05
 """Segments that grow are mostly that near without any search; a finer search would make `plan` a seventh slower."""
+
+WITHOUT_STREAM = (1 << STREAM_SHIFT) - 1
+"""Bits of an ident that name no stream."""
 
 Late = Sequence[tuple[int, AllocationEvent]]
 """Allocations, each with the number of a step's events that come before it."""
@@ -132,7 +136,7 @@ def repeated(
     absent = {*freed, *(event.ident for _, event in late)}
     yield from (event for event in before if event.ident not in absent)
     places = deque(sorted(late))
-    fresh = count(1 + max((event.ident for event in (*before, *step)), default=0))
+    fresh = count(1 + max((event.ident & WITHOUT_STREAM for event in (*before, *step)), default=0))
     inherited: dict[int, int] = {}
     for _ in range(times):
         names: dict[int, int] = {}
@@ -140,7 +144,7 @@ def repeated(
             while places and places[0][0] <= place:
                 yield places.popleft()[1]
             if size_bytes:
-                names[ident] = next(fresh)
+                names[ident] = ident & ~WITHOUT_STREAM | next(fresh)
                 yield AllocationEvent(names[ident], size_bytes)
             elif ident in names:
                 yield AllocationEvent(names.pop(ident), 0)
@@ -153,13 +157,14 @@ def repeated(
 
 
 def _successors(step: Sequence[AllocationEvent], before: Sequence[AllocationEvent]) -> dict[int, int]:
-    """Map idents that ``step`` frees but found live to those of the same size that it leaves live, oldest first."""
+    """Map idents that ``step`` frees but found live to those of the same size and stream that it leaves, by age."""
     sizes, _ = _outcome(before)
     live, freed = _outcome(step)
-    by_size: dict[int, deque[int]] = {}
+    alike: dict[tuple[int, int], deque[int]] = {}
     for ident, size_bytes in live.items():
-        by_size.setdefault(size_bytes, deque()).append(ident)
-    return {ident: by_size[sizes[ident]].popleft() for ident in freed if by_size.get(sizes.get(ident, 0))}
+        alike.setdefault((size_bytes, ident >> STREAM_SHIFT), deque()).append(ident)
+    kinds = {ident: (sizes.get(ident, 0), ident >> STREAM_SHIFT) for ident in freed}
+    return {ident: alike[kind].popleft() for ident, kind in kinds.items() if alike.get(kind)}
 
 
 def _outcome(events: Sequence[AllocationEvent]) -> tuple[dict[int, int], list[int]]:

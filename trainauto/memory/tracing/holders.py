@@ -11,7 +11,7 @@ from trainauto.memory.tracing.phases import BACKWARD
 
 WEIGHTS, BUFFERS, GRADIENTS, STATES = "weights", "buffers", "gradients", "optimizer state"
 ACTIVATIONS, AGAIN = "activations", "recomputed activations"
-WORKSPACES = "workspaces"
+WORKSPACES, GATHERED = "workspaces", "gathered weights"
 
 
 class Owner(NamedTuple):

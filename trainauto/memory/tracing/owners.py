@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from trainauto.memory.tracing.contents import tensors_in
-from trainauto.memory.tracing.holders import ACTIVATIONS, AGAIN, BUFFERS, GRADIENTS, STATES, WEIGHTS, Owner
+from trainauto.memory.tracing.holders import ACTIVATIONS, AGAIN, BUFFERS, GATHERED, GRADIENTS, STATES, WEIGHTS, Owner
 from trainauto.memory.tracing.phases import BACKWARD, FORWARD, OPTIMIZER
 
 OUTSIDE = {BACKWARD: "backward pass", OPTIMIZER: "optimizer's step"}
@@ -43,6 +43,10 @@ class ModuleOwners:
             self._owners[ident] = Owner("", OUTSIDE.get(phase, "outside of modules"))
         else:
             self._owners[ident] = Owner(name, AGAIN if phase == BACKWARD else ACTIVATIONS)
+
+    def note_gathered(self, ident: int) -> None:
+        """Note whole weights that a rank has gathered from the others."""
+        self._owners[ident] = Owner("", GATHERED)
 
     def compute(self, multiplications: int, phase: str, running: Sequence[nn.Module]) -> None:
         """Note what the modules that run compute."""

@@ -32,7 +32,8 @@ class MemoryEvent(NamedTuple):
         size_bytes: as they were asked for; negative where they were freed.
         phase: ``backward``, ``optimizer``, or :data:`REST`.
         is_tensor: it is what a trace can see. Not so what the operator that allocated it also frees, which is a
-            kernel's own, and the state of the CPU's random generator, which no operator takes or gives.
+            kernel's own, the state of the CPU's random generator, which no operator takes or gives, and what gloo
+            copies messages to, which NCCL does not.
     """
 
     size_bytes: int
@@ -76,6 +77,7 @@ class _Block(NamedTuple):
     size_bytes: int
     phase: str
     operator: Any
+    is_message: bool
 
 
 def _read(roots: Sequence[Any]) -> list[list[MemoryEvent]]:
@@ -84,7 +86,7 @@ def _read(roots: Sequence[Any]) -> list[list[MemoryEvent]]:
     live: dict[int, tuple[list[MemoryEvent], int, Any]] = {}  # by address: where its event is, and its operator
     random_state_bytes = torch.get_rng_state().nbytes
     # Libraries free in threads of their own what was allocated here: only the time tells what came first.
-    for block in sorted(_blocks(roots, REST, None), key=lambda block: block.time_ns):
+    for block in sorted(_blocks(roots, REST, None, is_message=False), key=lambda block: block.time_ns):
         number = bisect_right(begins, block.time_ns) - 1
         if number < 0:
             continue
@@ -92,7 +94,7 @@ def _read(roots: Sequence[Any]) -> list[list[MemoryEvent]]:
         if block.size_bytes > 0:
             live[block.address] = events, len(events), block.operator
             is_state = block.operator is None and block.size_bytes == random_state_bytes
-            events.append(MemoryEvent(block.size_bytes, block.phase, not is_state))
+            events.append(MemoryEvent(block.size_bytes, block.phase, not (is_state or block.is_message)))
         elif block.address in live:
             made, place, maker = live.pop(block.address)
             if block.operator is not None and maker == block.operator:
@@ -101,12 +103,12 @@ def _read(roots: Sequence[Any]) -> list[list[MemoryEvent]]:
     return calls
 
 
-def _blocks(nodes: Iterable[Any], phase: str, operator: Any) -> Iterator[_Block]:
+def _blocks(nodes: Iterable[Any], phase: str, operator: Any, *, is_message: bool) -> Iterator[_Block]:
     """Yield the blocks below ranges of the profiler."""
     for node in nodes:
         fields = node.extra_fields
         if isinstance(fields, torch._C._profiler._ExtraFields_Allocation):
-            yield _Block(node.start_time_ns, fields.ptr, fields.alloc_size, phase, operator)
+            yield _Block(node.start_time_ns, fields.ptr, fields.alloc_size, phase, operator, is_message)
             continue
         now = phase
         if node.name.startswith("Optimizer.step#"):
@@ -114,7 +116,8 @@ def _blocks(nodes: Iterable[Any], phase: str, operator: Any) -> Iterator[_Block]
         elif node.name.startswith("autograd::engine::evaluate_function"):
             now = BACKWARD
         within = node.id if operator is None and _is_one_operator(node) else operator
-        yield from _blocks(node.children, now, within)
+        sends = is_message or node.name.startswith("gloo:")
+        yield from _blocks(node.children, now, within, is_message=sends)
 
 
 def _is_one_operator(node: Any) -> bool:

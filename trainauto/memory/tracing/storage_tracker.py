@@ -3,14 +3,14 @@
 import gc
 import weakref
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensor
 
-from trainauto.memory.cuda_allocator.allocator import AllocationEvent
+from trainauto.memory.cuda_allocator.allocator import STREAM_SHIFT, AllocationEvent
 from trainauto.memory.tracing.contents import Contents, UnknownContentError, tensors_in
 from trainauto.memory.tracing.host_reads import AnsweredReads, ModelReads, answer_of, kind_of
 from trainauto.memory.tracing.in_place import WRITES, holders, sole_holders, writes_in_place
@@ -65,6 +65,8 @@ class LiveStorages(AnsweredReads):  # type: ignore[no-untyped-call]
         self._owners = owners
         self._made = construction.left if construction else {}
         self._idents = max((event.ident for event in construction.events), default=0) if construction else 0
+        self._device = torch.get_device_module(device_type)
+        self._streams: dict[Any, int] = {self._device.current_stream(): 0}
         self._libraries = libraries
         self.hides_memory = self.attends = False
         self._workspaces: dict[bool, AllocationEvent] = {}  # by whether it is backward's
@@ -73,7 +75,7 @@ class LiveStorages(AnsweredReads):  # type: ignore[no-untyped-call]
 
     def hold(self, held: Sequence[Any]) -> None:
         """Count what is there before the first step: tensors, modules, optimizers, or sequences of them."""
-        for tensor in _tensors_of(held):
+        for tensor in tensors_of(held):
             self._see(tensor, is_output=False)
         self._made = {}  # an address that comes again from here on is another storage's
 
@@ -86,7 +88,7 @@ class LiveStorages(AnsweredReads):  # type: ignore[no-untyped-call]
 
     def ident_of(self, tensor: Tensor) -> int:
         """Return the number of a tensor's storage; 0 where it is not followed."""
-        return self._live.get(tensor.untyped_storage()._cdata, (0,))[0]
+        return self._live.get(_part_here(tensor).untyped_storage()._cdata, (0,))[0]
 
     def held(self) -> set[int]:
         """Return the numbers of what is live."""
@@ -109,9 +111,9 @@ class LiveStorages(AnsweredReads):  # type: ignore[no-untyped-call]
         found: dict[int, int] = {}
         for place, optimizer in self.log.optimizers:
             weights = [weight for group in optimizer.param_groups for weight in group["params"]]
-            trained = {weight.untyped_storage()._cdata for weight in weights}
+            trained = {_part_here(weight).untyped_storage()._cdata for weight in weights}
             for tensor in tensors_in(list(optimizer.state.values())):
-                address = tensor.untyped_storage()._cdata
+                address = _part_here(tensor).untyped_storage()._cdata
                 entry = self._live.get(address)
                 if entry is not None and entry[0] in initial and address not in trained:
                     found.setdefault(entry[0], place)
@@ -126,14 +128,11 @@ class LiveStorages(AnsweredReads):  # type: ignore[no-untyped-call]
         self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         """Run one operator, and look at what it took and gave."""
+        if any(kind is not FakeTensor and _is_sharded(kind) for kind in types):
+            return NotImplemented  # a sharded tensor runs the operators of its own part
         if func is DEVICE_OF and isinstance(args[0], FakeTensor):
             return args[0].fake_device
-        phase = self.watch.now()
-        if phase != self.log.phases[-1][1]:
-            self.log.phases.append((len(self.log.events), phase))
-        if len(self.watch.optimizers) > len(self.log.optimizers):
-            begun = self.watch.optimizers[len(self.log.optimizers) :]
-            self.log.optimizers += [(len(self.log.events), optimizer) for optimizer in begun]
+        phase = self._note_phase()
         operator = facts_of(func)
         if operator.reads and isinstance(args[0], FakeTensor) and self.contents.is_known(args[0]):
             return self.answer(func, args)  # fake tensors take long to say that they do not know
@@ -174,6 +173,16 @@ class LiveStorages(AnsweredReads):  # type: ignore[no-untyped-call]
             self.contents.note(func, operator, args, kwargs or {}, out, computes=computes)
         return out
 
+    def _note_phase(self) -> str:
+        """Note a phase that begins, and optimizers that begin their step; return the phase."""
+        phase = self.watch.now()
+        if phase != self.log.phases[-1][1]:
+            self.log.phases.append((len(self.log.events), phase))
+        if len(self.watch.optimizers) > len(self.log.optimizers):
+            begun = self.watch.optimizers[len(self.log.optimizers) :]
+            self.log.optimizers += [(len(self.log.events), optimizer) for optimizer in begun]
+        return phase
+
     def _count(self, multiplications: int, phase: str) -> None:
         self.log.multiplications += multiplications
         if self._owners is not None:
@@ -189,17 +198,16 @@ class LiveStorages(AnsweredReads):  # type: ignore[no-untyped-call]
         size_bytes = operator.scratch(args, self._libraries)
         if not size_bytes:
             return None
-        self._idents += 1
-        self.log.events.append(AllocationEvent(self._idents, size_bytes))
-        return self._idents
+        ident = self._new_ident()
+        self.log.events.append(AllocationEvent(ident, size_bytes))
+        return ident
 
     def _pass_buffers(self, sizes: Sequence[int]) -> None:
         """Note what a kernel of CUDA takes behind its results and gives back, see :data:`Buffers`."""
         held: list[AllocationEvent] = []
         for size in filter(None, sizes):
             if size > 0:
-                self._idents += 1
-                held.append(AllocationEvent(self._idents, size))
+                held.append(AllocationEvent(self._new_ident(), size))
                 self.log.events.append(held[-1])
             else:
                 freed = next(buffer for buffer in held if buffer.size_bytes == -size)
@@ -209,8 +217,7 @@ class LiveStorages(AnsweredReads):  # type: ignore[no-untyped-call]
 
     def _take_workspace(self, in_backward: bool, size_bytes: int) -> None:
         if in_backward not in self._workspaces:
-            self._idents += 1
-            self._workspaces[in_backward] = AllocationEvent(self._idents, size_bytes)
+            self._workspaces[in_backward] = AllocationEvent(self._new_ident(), size_bytes)
         workspace = self._workspaces[in_backward]
         if all(workspace != known for _, known in self.log.workspaces):
             self.log.workspaces.append((len(self.log.events), workspace))
@@ -248,7 +255,22 @@ class LiveStorages(AnsweredReads):  # type: ignore[no-untyped-call]
             elif isinstance(value, list | tuple):
                 self._see_all(value, is_output=is_output)
 
+    def resized(self, storage: torch.UntypedStorage) -> None:
+        """Follow a storage that was resized in place, as sharded weights are gathered and let go of."""
+        entry, size = self._live.get(storage._cdata), storage.nbytes()
+        if entry is not None and entry[1] == size:
+            return
+        self._free(storage._cdata)
+        if size:
+            ident, ended = self._new_ident(), weakref.ref(storage, partial(self._end, storage._cdata))
+            self._live[storage._cdata] = (ident, size, ended)
+            self.log.events.append(AllocationEvent(ident, size))
+            if self._owners is not None:
+                self._owners.note_gathered(ident)
+
     def _see(self, tensor: Tensor, *, is_output: bool) -> None:
+        if type(tensor) is not FakeTensor:
+            tensor = _part_here(tensor)
         try:
             storage = tensor.untyped_storage()
         except NotImplementedError as error:
@@ -266,8 +288,7 @@ class LiveStorages(AnsweredReads):  # type: ignore[no-untyped-call]
             return
         ident, made_bytes = self._made.get(key, (0, 0))
         if made_bytes != size:
-            self._idents += 1
-            ident = self._idents
+            ident = self._new_ident()
         self._live[key] = (ident, size, weakref.ref(storage, partial(self._end, key)))
         event = AllocationEvent(ident, size)
         if is_output or entry is not None:
@@ -277,6 +298,12 @@ class LiveStorages(AnsweredReads):  # type: ignore[no-untyped-call]
         else:
             self.log.initial.append(event)
 
+    def _new_ident(self) -> int:
+        """Return a number that no storage had, with that of the stream that is current (``STREAM_SHIFT``)."""
+        self._idents += 1
+        stream = self._device.current_stream()
+        return self._streams.setdefault(stream, len(self._streams)) << STREAM_SHIFT | self._idents
+
     def _end(self, key: int, _storage: Any) -> None:
         self._free(key)
 
@@ -285,6 +312,20 @@ class LiveStorages(AnsweredReads):  # type: ignore[no-untyped-call]
         self.contents.forget(key)
         if entry is not None:
             self.log.events.append(AllocationEvent(entry[0], 0))
+
+
+def _part_here(tensor: Tensor) -> Tensor:
+    """Return what a rank holds of a sharded tensor; others are whole."""
+    if _is_sharded(type(tensor)):
+        part: Tensor = tensor._local_tensor  # type: ignore[attr-defined]
+        return part
+    return tensor
+
+
+@cache
+def _is_sharded(kind: type) -> bool:
+    """Say whether tensors of a class are spread over ranks; to import theirs would take half a second."""
+    return hasattr(kind, "_local_tensor")
 
 
 def _are_plain(args: Sequence[Any]) -> bool:
@@ -308,7 +349,7 @@ def _bytes(tensor: Tensor) -> int:
     return tensor.numel() * tensor.element_size()
 
 
-def _tensors_of(held: Any) -> Iterator[Tensor]:
+def tensors_of(held: Any) -> Iterator[Tensor]:
     """Yield the tensors of modules (their gradients too), optimizers and collections."""
     if isinstance(held, nn.Module):
         for parameter in held.parameters():
@@ -322,6 +363,6 @@ def _tensors_of(held: Any) -> Iterator[Tensor]:
         yield from tensors_in(list(held.state.values()))
     elif isinstance(held, list | tuple):
         for source in held:
-            yield from _tensors_of(source)
+            yield from tensors_of(source)
     else:
         yield from tensors_in(held)

@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor
+from torch import Tensor, UntypedStorage
 from torch._subclasses import fake_tensor
 
 from trainauto.core.errors import TrainautoError
@@ -248,6 +248,7 @@ def _follow(
                     live.watch.watching(),
                     masks_by_content(live.contents.is_known),
                     live.contents.read_at_once(),
+                    _told_of_resizes(live),
                     live,
                 ):
                     step()
@@ -300,6 +301,23 @@ def _no_garbage() -> Iterator[None]:
     finally:
         if was_enabled:
             gc.enable()
+
+
+@contextmanager
+def _told_of_resizes(live: LiveStorages) -> Iterator[None]:
+    """Tell of storages that are resized by themselves, without an operator: those of gathered weights are."""
+    original = UntypedStorage.resize_
+
+    def resize_(storage: UntypedStorage, size: int) -> Any:
+        resized = original(storage, size)
+        live.resized(storage)
+        return resized
+
+    UntypedStorage.resize_ = resize_  # type: ignore[assignment, method-assign]
+    try:
+        yield
+    finally:
+        UntypedStorage.resize_ = original  # type: ignore[method-assign]
 
 
 def _notes_of(error: Exception) -> list[str]:

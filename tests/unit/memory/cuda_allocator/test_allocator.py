@@ -9,12 +9,14 @@ from hypothesis import strategies as st
 
 from tests.unit.memory.cuda_allocator.reference_allocator import ReferenceAllocator
 from trainauto.memory.cuda_allocator.allocator import (
+    STREAM_SHIFT,
     AllocationEvent,
     CachingAllocator,
     SimulatedOutOfMemoryError,
     replay,
 )
 from trainauto.memory.cuda_allocator.pools import rounded_bytes, segment_bytes, ties_of
+from trainauto.memory.cuda_allocator.steps import repeated
 from trainauto.memory.monitor.oom import is_out_of_memory
 
 KIB, MIB = 2**10, 2**20
@@ -430,3 +432,29 @@ def test_the_slow_reference_agrees(
         found = [[(b.size_bytes, b.requested_bytes) for b in segment] for segment in ours.segments()]
         assert found == reference.segments()
         assert (ours.reserved_bytes, ours.alloc_retries) == (reference.reserved, reference.retries)
+
+
+@pytest.mark.parametrize("expandable", [False, True])
+def test_a_block_is_used_again_on_its_own_stream_alone(expandable: bool) -> None:
+    other = 1 << STREAM_SHIFT
+    allocator = CachingAllocator(expandable)
+    allocator.allocate(1, 40 * MIB)
+    allocator.free(1)
+    allocator.allocate(other | 2, 40 * MIB)
+    assert allocator.reserved_by_stream() == {0: 40 * MIB, 1: 40 * MIB}
+    assert allocator.reserved_bytes == 80 * MIB
+    allocator.free(other | 2)
+    allocator.allocate(3, 40 * MIB)
+    allocator.allocate(other | 4, 40 * MIB)
+    assert allocator.reserved_bytes == 80 * MIB
+    allocator.free(3)
+    allocator.empty_cache()
+    assert allocator.reserved_by_stream() == {0: 0, 1: 40 * MIB}
+
+
+def test_repeated_steps_keep_their_streams() -> None:
+    other = 1 << STREAM_SHIFT
+    step = [AllocationEvent(1, MIB), AllocationEvent(other | 2, MIB), AllocationEvent(1, 0)]
+    events = list(repeated(step, 2))
+    assert [event.ident >> STREAM_SHIFT for event in events if event.size_bytes] == [0, 1, 0, 1]
+    assert len({event.ident for event in events if event.size_bytes}) == 4
