@@ -2,7 +2,7 @@
 
 import gc
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import cv2
@@ -46,6 +46,15 @@ class Frozen:
 
     modules = 0
     tests = 0
+
+
+@pytest.fixture(autouse=True)
+def no_fake_ranks_left() -> Iterator[None]:
+    """End the process group that stands for other ranks in traces: processes that trace have no other use for one."""
+    yield
+    distributed = sys.modules.get("torch.distributed")
+    if distributed is not None and distributed.is_initialized() and distributed.get_backend() == "fake":
+        distributed.destroy_process_group()
 
 
 @pytest.fixture(autouse=True)

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from tests.acceptance import ACCEPTANCE
 from trainauto.builders.distributed_setup import parallel_of
 from trainauto.core.objectives import parameters_of
 from trainauto.core.plan import Plan
@@ -27,7 +28,7 @@ from trainauto.models.base_model import BaseModel
 from trainauto.options.load import load_options
 
 SETTLED = 2  # DistributedDataParallel makes its buckets anew in the second step
-STEPS, TIMES = 4, 3
+STEPS, TIMES = 4, 8 if ACCEPTANCE else 2
 """Now and then a thread of gloo lets go of a tensor last, which the profiler does not see: the least counts."""
 
 

@@ -65,7 +65,7 @@ class LiveStorages(AnsweredReads):  # type: ignore[no-untyped-call]
         self._owners = owners
         self._made = construction.left if construction else {}
         self._idents = max((event.ident for event in construction.events), default=0) if construction else 0
-        self._device = torch.get_device_module(device_type)
+        self._device = torch.get_device_module("cuda" if device_type == "cuda" else "cpu")  # others have no streams
         self._streams: dict[Any, int] = {self._device.current_stream(): 0}
         self._libraries = libraries
         self.hides_memory = self.attends = False
