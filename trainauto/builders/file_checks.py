@@ -33,6 +33,9 @@ Check = Callable[[File, KeyPath, Any], None]
 Checks = Mapping[tuple[str, ...], Check]
 """Checks by the place of their values. Names of keys may have wildcards, ``*`` stands for positions of lists too."""
 
+ChosenChecks = Sequence[tuple[tuple[str, ...], Check]]
+"""Some of them, each with the place of its values; several may be of one place."""
+
 TRAIN = "train"
 SETS = (TRAIN, "val", "val_*")
 
@@ -51,17 +54,13 @@ class FileChecks:
     data: Checks = field(default_factory=dict)
     weights: Checks = field(default_factory=dict)
 
-    def chosen(self, *, data: bool, weights: bool) -> Checks:
+    def chosen(self, *, data: bool, weights: bool) -> ChosenChecks:
         """Return the checks of components, and of the files that are to be there."""
-        return {
-            **AUTOMATION_CHECKS,
-            **self.components,
-            **(self.data if data else {}),
-            **(self.weights if weights else {}),
-        }
+        files = [self.data if data else {}, self.weights if weights else {}]
+        return [each for checks in (AUTOMATION_CHECKS, self.components, *files) for each in checks.items()]
 
 
-def check_file(loaded: LoadedOptions[FileOptions], checks: Checks, error: OptionsError | None = None) -> None:
+def check_file(loaded: LoadedOptions[FileOptions], checks: ChosenChecks, error: OptionsError | None = None) -> None:
     """Check an option file before a run of it is built.
 
     Components of a plugin that cannot be imported are not known, so that nothing else is judged then.
@@ -80,7 +79,7 @@ def check_file(loaded: LoadedOptions[FileOptions], checks: Checks, error: Option
         load_plugins(loaded)
     problems += plugins
     if not plugins and not any(path[0] == "plugins" for path in paths):
-        for pattern, check in checks.items():
+        for pattern, check in checks:
             for path, value in _values(loaded.tree, pattern):
                 problems += _found(check, loaded, path, value, problems) if path not in paths else ()
     if problems:

@@ -1,6 +1,8 @@
 """What is checked of option files of super-resolution before a run of them is built."""
 
 import inspect
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ from trainauto.builders.file_checks import (
     SCHEDULE,
     SETS,
     TRAIN,
+    Check,
     File,
     FileChecks,
     check_roots,
@@ -24,6 +27,7 @@ from trainauto.builders.file_checks import (
 from trainauto.builders.image_model import judges_nothing, refuse_discriminator
 from trainauto.builders.losses import check_loss
 from trainauto.builders.metrics import check_metric
+from trainauto.core.registry import Registry
 from trainauto.models.weights_file import check_there
 from trainauto.options.component_schemas import FILLED_IN
 from trainauto.options.dataset_options import TrainDataset, ValDataset
@@ -34,7 +38,15 @@ from trainauto.options.training_options import LossTermOptions
 from trainauto.tasks.sr.data import DATASETS
 from trainauto.tasks.sr.data.image_dataset import ImageDataset, names_in
 from trainauto.tasks.sr.data.image_files import IMAGE_SUFFIXES
+from trainauto.tasks.sr.losses import LOSSES
+from trainauto.tasks.sr.losses.perceptual_loss import PerceptualLoss, VGGPerceptualLoss
+from trainauto.tasks.sr.losses.quality_loss import DISTSLoss, LPIPSLoss
+from trainauto.tasks.sr.metrics import METRICS
+from trainauto.tasks.sr.metrics.lpips_dists import calculate_dists, calculate_lpips
 from trainauto.tasks.sr.models import MODELS
+from trainauto.tasks.sr.towers.load_tower import file_of_tower
+from trainauto.tasks.sr.towers.lpips import TOWERS
+from trainauto.tasks.sr.towers.tower import DESIGNS, VGG16, VGG19, Design
 
 LOSS_KEYS = LossTermOptions.model_fields.keys() - Component.model_fields.keys()
 
@@ -83,6 +95,29 @@ def _check_weights(loaded: File, path: KeyPath, file: Any) -> None:
             check_there(Path(file).expanduser())
 
 
+_TOWERS: Mapping[Callable[..., Any], Callable[[Mapping[str, Any]], Design]] = {
+    PerceptualLoss: lambda _arguments: VGG19,
+    VGGPerceptualLoss: lambda arguments: DESIGNS[arguments["vgg_type"]],
+    **dict.fromkeys((DISTSLoss, calculate_dists), lambda _arguments: VGG16),
+    **dict.fromkeys((LPIPSLoss, calculate_lpips), lambda arguments: TOWERS[arguments["net"]][0]),
+}
+"""Towers whose features losses and metrics compare, by their arguments."""
+
+
+def _has_tower(registry: Registry[Any]) -> Check:
+    """Return the check that the weights are there which a loss or a metric reads."""
+
+    def check(loaded: File, path: KeyPath, chosen: Component) -> None:
+        counts = chosen.arguments.get("loss_weight") != 0 and is_read(loaded, path[0])
+        if not counts or chosen.type not in registry or (component := registry.get(chosen.type)) not in _TOWERS:
+            return
+        defaults = {name: one.default for name, one in inspect.signature(component).parameters.items()}
+        with suppress(KeyError), locate_errors(loaded, path):  # another tower is refused as an argument
+            file_of_tower(_TOWERS[component](defaults | chosen.arguments), chosen.arguments.get("weights"))
+
+    return of_component(check, aside=LOSS_KEYS)
+
+
 def _has_files(loaded: File, path: KeyPath) -> bool:
     """Say whether a set reads images of folders; one of a plugin may take anything for a root."""
     kind = _kind_of(loaded, path)
@@ -110,6 +145,8 @@ IMAGE_CHECKS = FileChecks(
     data={
         **{("datasets", key, "dataroot_[gl][tq]"): _check_images for key in SETS},
         **{("datasets", key, "meta_info"): _check_list for key in SETS},
+        ("train", "losses", "*"): _has_tower(LOSSES),
+        ("val", "metrics", "*"): _has_tower(METRICS),
     },
     weights={("path", "pretrain_network_[gd]"): _check_weights},
 )

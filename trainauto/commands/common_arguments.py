@@ -97,19 +97,20 @@ def named_network(parsed: argparse.Namespace, device: "torch.device") -> "Loaded
         InputError: as :func:`check_network`, or what is named cannot be used.
         CheckpointError: the weights of the run are damaged.
     """
+    from trainauto.commands.whole_options import load_whole
     from trainauto.inference.load_network import (
         load_network,
         network_from_weights,
         network_from_weights_alone,
     )
-    from trainauto.options.load import load_options, super_resolution_only
+    from trainauto.options.load import super_resolution_only
 
     check_network(parsed)
     if parsed.run is not None:
         return load_network(parsed.run, parsed.checkpoint or "best", device)
     if parsed.opt is None:
         return network_from_weights_alone(parsed.weights, parsed.param_key, device)
-    loaded = super_resolution_only(load_options(parsed.opt, parsed.force_yml))
+    loaded = super_resolution_only(load_whole(parsed.opt, parsed.force_yml))
     return network_from_weights(loaded, parsed.weights, parsed.param_key, device)
 
 

@@ -30,7 +30,7 @@ def run(parsed: argparse.Namespace) -> int:
     """Translate a file, write it, and say what became of it; return the exit code.
 
     Raises:
-        InputError: the file cannot be read or is of nobody known, or what was written does not pass ``--check``.
+        InputError: the file cannot be read, belongs to none of these projects, or becomes one that fails ``--check``.
     """
     theirs = read_foreign(parsed.file).value
     project = PROJECTS.get(parsed.project) or recognised(theirs)

@@ -11,13 +11,13 @@ from trainauto.archs import ARCHS
 from trainauto.builders.load_plugins import load_plugins
 from trainauto.builders.registered_documents import registries
 from trainauto.commands.network_list import NETWORKS_WIDEST, network_dict, network_lines, networks_json, networks_table
+from trainauto.commands.whole_options import load_whole
 from trainauto.core.errors import InputError
 from trainauto.core.plugins import import_installed_plugins
 from trainauto.core.registry import Registry
 from trainauto.optim import OPTIMIZERS
 from trainauto.optim.package_optimizers import PACKAGE, SCHEDULE_FREE_PACKAGE, Optimizers
 from trainauto.options.component_schemas import FILLED_IN, arguments_schema
-from trainauto.options.load import load_options
 from trainauto.options.parameters import summary_of
 from trainauto.options.reference_documents import KINDS, MULTITASK_KINDS, default_words, type_words
 
@@ -43,7 +43,7 @@ def load_components(option_file: Path | None) -> None:
     if option_file is None:
         import_installed_plugins()
     else:
-        load_plugins(load_options(option_file))
+        load_plugins(load_whole(option_file, ()))
 
 
 def list_components(kind: str, plural: str, *, json: bool) -> str:

@@ -11,11 +11,12 @@ from typing import Any
 from trainauto.builders.components import locate_errors
 from trainauto.builders.degradations import degradation_arguments, makes_degradations
 from trainauto.commands.prepare_words import Progress, dropped_lines, remark_lines, tiles_dropped
+from trainauto.commands.whole_options import load_whole
 from trainauto.core.errors import InputError, Problem
 from trainauto.core.files import nearest_folder, write_text_atomically
 from trainauto.core.units import size_text
 from trainauto.core.words import counted, visible
-from trainauto.options.load import load_options, super_resolution_only
+from trainauto.options.load import super_resolution_only
 from trainauto.tasks.sr.data.degraded_dataset import DegradedCrops
 from trainauto.tasks.sr.data.image_files import ImageFile, distinct_names, list_images
 from trainauto.tasks.sr.data.image_source import file_of, in_database
@@ -76,7 +77,7 @@ def _low_quality(parsed: argparse.Namespace) -> tuple[LowQuality | None, str]:
         return None, ""
     if parsed.lq in SHRINKING:
         return LowQuality(parsed.scale, parsed.lq), parsed.lq
-    loaded = super_resolution_only(load_options(Path(parsed.lq), []), "--lq FILE", "Take --lq matlab.")
+    loaded = super_resolution_only(load_whole(Path(parsed.lq), []), "--lq FILE", "Take --lq matlab.")
     if not makes_degradations(loaded.options.datasets.train.type):
         with locate_errors(loaded, ("datasets",)):
             advice = "Write type: RealESRGANDataset in datasets.train, or take --lq matlab."

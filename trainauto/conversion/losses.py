@@ -93,7 +93,7 @@ def _answer_loss(draft: Draft, path: KeyPath, place: int) -> bool:
 
 
 def _is_unheard_of(given: str) -> bool:
-    """Return whether a name is of no loss that is known: mistyped, or of somebody's own."""
+    """Return whether no project here is known to have a loss of that name: it is mistyped, or a custom one."""
     return not (given.lower() in NEAR or why_left_out(given))
 
 

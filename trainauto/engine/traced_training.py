@@ -24,6 +24,7 @@ from trainauto.memory.tracing.fake_tensors import fake_world
 from trainauto.memory.tracing.holders import ModuleWork
 from trainauto.memory.tracing.host_reads import AnsweredReads, place_of_error
 from trainauto.memory.tracing.libraries import Libraries
+from trainauto.memory.tracing.owners import class_of
 from trainauto.memory.tracing.step_log import Construction
 from trainauto.memory.tracing.trace import Trace, TraceError, trace
 from trainauto.models.activation_checkpointing import ActivationCheckpointingError
@@ -174,7 +175,7 @@ class FakeTraining:
         """
         work = self.trace(plan, by_module=True).work or {}
         model = self._traced.model
-        roots = {name: type(network).__name__ for name, network in model.networks.items()}
+        roots = {name: class_of(network) for name, network in model.networks.items()}
         try:
             parts = model.parts_to_checkpoint()
         except ActivationCheckpointingError as error:

@@ -67,19 +67,16 @@ def plan_for_cards(
     request = CardsRequest(cards, measure, child, closely, ranks)
     if given.options.memory.gradient_checkpointing == AUTO:
         with nullcontext(child) if child is not None else start_tracing(like_cuda=True) as worker:
-            return with_ranks(_plan_recomputing(given, request, worker), given.options, ranks)
-    return with_ranks(task.plan(given, request), given.options, ranks)
+            return _with_ranks(_plan_recomputing(given, request, worker), given.options, ranks)
+    return _with_ranks(task.plan(given, request), given.options, ranks)
 
 
-def with_ranks(answer: CardPlans, options: FileOptions, ranks: int) -> CardPlans:
+def _with_ranks(answer: CardPlans, options: FileOptions, ranks: int) -> CardPlans:
     """Return an answer that says of how many ranks it is."""
     chosen = options.distributed
     if ranks > 1:
-        shared = (
-            "weights, gradients and optimizer state are spread over them"
-            if chosen.fully_shard
-            else ("each holds all weights")
-        )
+        spread = "weights, gradients and optimizer state are spread over them"
+        shared = spread if chosen.fully_shard else "each holds all weights"
         note = f"Of {ranks} ranks, each on such a card: {shared}. Batches are those of one rank."
     elif chosen.fully_shard:
         note = "fully_shard spreads weights over ranks, and this is the plan of one: --ranks N plans for N."

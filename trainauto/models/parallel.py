@@ -36,6 +36,10 @@ BUCKET_BYTES = 25 * MIB
 """Bound of a bucket of ``DistributedDataParallel`` but the first, its default."""
 
 
+FAKE = "fake"
+"""Torch's back end of process groups that communicate nothing."""
+
+
 @dataclass
 class Parallel:
     """Makes a network one of several ranks, which meet in its backward pass.
@@ -175,10 +179,12 @@ def sharded_in_trace(world_size: int) -> Parallel:
         del leaves_weights_out
         device = next(network.parameters()).device
         with unset_fake_temporarily():
+            if dist.is_initialized() and dist.get_backend() != FAKE:
+                raise RuntimeError("this process is a rank itself, and cannot stand for one of others")
             if dist.is_initialized() and dist.get_world_size() != world_size:
                 dist.destroy_process_group()
             if not dist.is_initialized():
-                dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=world_size)
+                dist.init_process_group(FAKE, store=FakeStore(), rank=0, world_size=world_size)
             mesh = init_device_mesh(device.type, (world_size,))
         _spread(network, averages, mesh)
         return network

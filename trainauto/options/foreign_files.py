@@ -76,7 +76,7 @@ def read_foreign(path: Path) -> YamlTree:
 
 
 def recognised(tree: Any) -> Project | None:
-    """Return the project that an option file belongs to; ``None`` where it may be one of trainauto, or of nobody known.
+    """Return the project that an option file belongs to; ``None`` where it is not recognised, or may be trainauto's.
 
     Files of trainauto have most keys of traiNNer-redux. So only keys count that trainauto does not have.
 

@@ -27,6 +27,8 @@ train:
     - {type: l2los}
     - {type: l1loss, loss_weight: heavy, target: ground}
     - {type: charbonnierloss, eps: 1.0e-3, epss: 1}
+    - {type: perceptualloss, weights: vgg.pth}
+    - {type: lpipsloss, loss_weight: 0, weights: none.pth}
   optim_g: {type: Adam, lr: 1.0e-3, betta: 0.9}
   optim_d: {lr: 1.0e-3}
   scheduler: {type: multistep}
@@ -36,6 +38,7 @@ val:
   metrics:
     psnr: {type: calculate_psnr, crop: 2}
     ssim: {type: calculate_sim}
+    dists: {type: calculate_dists, weights: vgg16.pth}
 training_automations:
   PlanScheduel: {changes: []}
   PlanSchedule: {change: []}
@@ -59,15 +62,17 @@ OF_IMAGES = [
     "14:35: train.losses[1].loss_weight takes a number, but 'heavy' is text",
     "14:50: train.losses[1].target takes one of 'gt' or 'gt_usm', but 'ground' is given",
     "15:44: loss 'charbonnierloss' has no argument 'epss'",
-    "16:37: optimizer 'Adam' has no argument 'betta'",
-    "17:3: 'type' is missing in train.optim_d",
-    "18:3: schedule 'multistep' needs 'milestones'",
-    "21:13: val.val_freq takes a whole number, but 'often' is text",
-    "23:34: metric 'calculate_psnr' has no argument 'crop'",
-    "24:18: there is no metric named 'calculate_sim'",
-    "26:17: there is no automation named 'PlanScheduel'",
-    "27:3: automation 'PlanSchedule' needs 'changes'",
-    "27:18: automation 'PlanSchedule' has no argument 'change'",
+    "16:7: the weights of vgg19 are not here: vgg.pth",
+    "18:37: optimizer 'Adam' has no argument 'betta'",
+    "19:3: 'type' is missing in train.optim_d",
+    "20:3: schedule 'multistep' needs 'milestones'",
+    "23:13: val.val_freq takes a whole number, but 'often' is text",
+    "25:34: metric 'calculate_psnr' has no argument 'crop'",
+    "26:18: there is no metric named 'calculate_sim'",
+    "27:12: the weights of vgg16 are not here: vgg16.pth",
+    "29:17: there is no automation named 'PlanScheduel'",
+    "30:3: automation 'PlanSchedule' needs 'changes'",
+    "30:18: automation 'PlanSchedule' has no argument 'change'",
 ]
 
 TEXTS = """\
@@ -196,7 +201,7 @@ def test_one_fault_is_one_problem(told: Told) -> None:
 def test_sets_that_are_not_read_are_not_checked(told: Told) -> None:
     problems = told(IMAGES.replace("val_freq: often", "val_enabled: false"))
     assert [problem for problem in OF_IMAGES if problem not in problems] == [
-        problem for problem in OF_IMAGES if problem.startswith(("10:", "21:"))
+        problem for problem in OF_IMAGES if problem.startswith(("10:", "23:", "27:"))
     ]
 
 
@@ -229,3 +234,16 @@ def test_one_rank_prints_what_every_rank_finds(
 def test_doctor_tells_all_problems(told: Told) -> None:
     told(TEXTS)
     assert option_problems("x.yml")["problems"].count("x.yml:") == len(OF_TEXTS)
+
+
+def test_commands_that_take_a_network_of_a_file_tell_all_problems(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("w.pth").write_bytes(b"")
+    Path("run.yml").write_text(IMAGES)
+    for words in (["list", "losses", "-opt", "run.yml"], ["export", "--weights", "w.pth", "-opt", "run.yml", "x.pth"]):
+        assert main(words) == 2
+        told = capsys.readouterr().err
+        assert "unknown key 'devise'" in told
+        assert "there is no loss named 'l2los'" in told

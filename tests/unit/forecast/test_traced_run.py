@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
+import torch.distributed as dist
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from tests.traced_networks import PLAN, loaded, write_traced_options
@@ -67,6 +68,25 @@ def test_ranks_hold_room_for_the_sum_of_gradients(options: Callable[..., Path]) 
     sharded = FakeRun.of(loaded(options(distributed={"fully_shard": True})), world_size=2).trace(PLAN)
     assert alone.held_bytes / 2 <= sharded.held_bytes < 0.51 * alone.held_bytes
     assert sharded.peak_bytes < alone.peak_bytes
+
+
+def test_a_rank_does_not_stand_for_others(options: Callable[..., Path]) -> None:
+    """Its own group is left alone: collectives of a trace would meet real ranks."""
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    try:
+        with pytest.raises(TraceError, match="this process is a rank itself"):
+            FakeRun.of(loaded(options(distributed={"fully_shard": True})), world_size=2)
+        assert dist.get_backend() == "gloo"
+    finally:
+        dist.destroy_process_group()
+
+
+def test_modules_are_named_as_before_they_were_spread(options: Callable[..., Path]) -> None:
+    trace = FakeRun.of(loaded(options(distributed={"fully_shard": True})), world_size=2).trace(PLAN, by_module=True)
+    assert trace.held_at_peak is not None
+    names = {holder.module.partition(".")[0] for holder in trace.held_at_peak.holders}
+    assert "SRVGGNetCompact" in names
+    assert not any(name.startswith("FSDP") for name in names)
 
 
 def test_a_step_for_every_plan_is_enough(options: Callable[..., Path]) -> None:

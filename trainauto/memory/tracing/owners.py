@@ -28,7 +28,7 @@ class ModuleOwners:
     def __init__(self, held: Sequence[Any]) -> None:
         self._held = list(_parts_of(held))
         self._names = {
-            id(module): ".".join(filter(None, (type(root).__name__, name)))
+            id(module): ".".join(filter(None, (class_of(root), name)))
             for root in self._held
             if isinstance(root, nn.Module)
             for name, module in root.named_modules()
@@ -84,6 +84,12 @@ class ModuleOwners:
                 owners[ident_of(buffer)] = Owner(name, BUFFERS)
         owners.pop(0, None)
         return owners
+
+
+def class_of(module: nn.Module) -> str:
+    """Return the name of a module's class, as it was before FSDP2 made a class of its own of it."""
+    name = type(module).__name__
+    return name.removeprefix("FSDP") if hasattr(module, "unshard") else name
 
 
 def _parts_of(held: Any) -> Iterator[nn.Module | Optimizer]:

@@ -28,14 +28,7 @@ def load_tower(design: Design, wanted: Iterable[str], file: str | Path | None, *
         InputError: there is no such file, or it holds another network.
         ValueError: a layer that the tower does not have.
     """
-    path = Path(file) if file is not None else Path(torch.hub.get_dir()) / "checkpoints" / design.file
-    if not path.is_file():
-        raise InputError(
-            Problem(
-                f"the weights of {design.name} are not here: {path}",
-                advice=f"{_source(design)} Put it there, or write `weights`, the path of one that you have.",
-            )
-        )
+    path = file_of_tower(design, file)
     weights = read_fixed_weights(path)
     divisor = _divisor(design, weights, path)
     tower = Tower(design, wanted, divisor=divisor, **how)
@@ -56,6 +49,19 @@ def load_tower(design: Design, wanted: Iterable[str], file: str | Path | None, *
             divisor,
         )
     return tower
+
+
+def file_of_tower(design: Design, file: str | Path | None) -> Path:
+    """Return the file of a tower's weights; ``None`` looks where torch.hub keeps them.
+
+    Raises:
+        InputError: there is no such file.
+    """
+    path = Path(file) if file is not None else Path(torch.hub.get_dir()) / "checkpoints" / design.file
+    if not path.is_file():
+        advice = f"{_source(design)} Put it there, or write `weights`, the path of one that you have."
+        raise InputError(Problem(f"the weights of {design.name} are not here: {path}", advice=advice))
+    return path
 
 
 def _divisor(design: Design, weights: dict[str, torch.Tensor], path: Path) -> int:
