@@ -20,19 +20,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from trainauto.conversion.answers import ITS_NAME, ITS_PLACE, Answer, Kind
+from trainauto.conversion.convert import Conversion, convert
+from trainauto.conversion.known import Known
+from trainauto.conversion.networks import NAMES, NEAR, OF_VIDEO
+from trainauto.conversion.projects.redux import takes_half
+from trainauto.conversion.stats import Verdict, verdicts_of
+from trainauto.core.files import write_text_atomically
+from trainauto.options.foreign_files import Project
+from trainauto.options.source_locations import KeyPath, dotted
+
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
-
-from trainauto.conversion.answers import ITS_NAME, ITS_PLACE, Answer, Kind  # noqa: E402
-from trainauto.conversion.convert import Conversion, convert  # noqa: E402
-from trainauto.conversion.known import Known  # noqa: E402
-from trainauto.conversion.networks import NAMES, NEAR, OF_VIDEO  # noqa: E402
-from trainauto.conversion.projects.redux import takes_half  # noqa: E402
-from trainauto.conversion.stats import Verdict, verdicts_of  # noqa: E402
-from trainauto.core.files import write_text_atomically  # noqa: E402
-from trainauto.options.foreign_files import Project  # noqa: E402
-from trainauto.options.source_locations import KeyPath, dotted  # noqa: E402
-
 KEYS = ROOT.parent / "shared" / "data" / "option_templates.csv"
 PAGE, FIGURES = ROOT / "docs" / "convert.md", ROOT / "docs" / "benchmarks" / "conversion.json"
 BEGIN, END = "<!-- tables: python scripts/conversion_tables.py -->", "<!-- end of tables -->"

@@ -8,22 +8,21 @@ from typing import Any
 
 import pytest
 
-ROOT = Path(__file__).parents[3]
-sys.path.append(str(ROOT / "scripts"))
+sys.path.append(str(Path(__file__).parents[3] / "scripts"))
 
-import conversion_tables  # noqa: E402
+import conversion_tables
 
-from trainauto.conversion.answers import KEPT, Answer, Kind, Moved  # noqa: E402  # noqa: E402
-from trainauto.conversion.convert import RULES, convert  # noqa: E402
-from trainauto.conversion.known import REGISTRIES, Known  # noqa: E402
-from trainauto.conversion.networks import DEFAULTS, NAMES  # noqa: E402
-from trainauto.conversion.optimizers import OPTIMIZERS  # noqa: E402
-from trainauto.core.errors import InputError  # noqa: E402
-from trainauto.optim import OPTIMIZERS as REGISTERED  # noqa: E402
-from trainauto.options.foreign_files import Project  # noqa: E402
-from trainauto.options.lookup import field_at, fields_of, section_at  # noqa: E402
-from trainauto.options.run_options import is_schedule_free  # noqa: E402
-from trainauto.options.schema import Component, Options  # noqa: E402
+from trainauto.conversion.answers import KEPT, Answer, Kind, Moved
+from trainauto.conversion.convert import RULES, convert
+from trainauto.conversion.known import REGISTRIES, Known
+from trainauto.conversion.networks import DEFAULTS, NAMES
+from trainauto.conversion.optimizers import OPTIMIZERS
+from trainauto.core.errors import InputError
+from trainauto.optim import OPTIMIZERS as REGISTERED
+from trainauto.options.foreign_files import Project
+from trainauto.options.lookup import field_at, fields_of, section_at
+from trainauto.options.run_options import is_schedule_free
+from trainauto.options.schema import Component, Options
 
 COMPONENTS = {"network_g": "network", "network_d": "network", "scheduler": "schedule", "losses": "loss"}
 
