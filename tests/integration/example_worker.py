@@ -2,8 +2,8 @@
 
     python example_worker.py EXAMPLE RESULT.json MODE [ARGUMENT ...]
 
-MODE is ``plain``; ``neighbour:WHOLE:STEPS:MIB``, where somebody else holds so much memory beside so many steps, once a
-plan has trained WHOLE whole batches and another one comes; or
+MODE is ``plain``; ``neighbour:WHOLE:STEPS:MIB``, where another process holds so much memory beside so many steps, once
+a plan has trained WHOLE whole batches and another one comes; or
 ``walk``: no controller, but one plan after another, until the largest is known whose peaks stay at the target.
 """
 
@@ -36,7 +36,7 @@ FIRST_STRIDE, FINE = 0.04, 0.01
 
 
 class WatchedLoop(AdaptiveLoop):
-    """A loop whose steps are written down; beside some of them, somebody else holds memory."""
+    """A loop whose steps are written down; beside some of them, another process holds memory."""
 
     neighbour = (0, 0, 0)
 

