@@ -24,7 +24,7 @@ def seen(folder: Path, options: dict[str, dict[str, Any]], plans: dict[str, dict
     """Return what the first of so many ranks holds and takes under the plan of each file."""
     for name, given in options.items():
         write_options(folder / name, given)
-    done = finish(start([str(WORKER), "seen_{rank}.json", json.dumps(plans)], ranks, folder), timeout_s=400)
+    done = finish(start([str(WORKER), "seen_{rank}.json", json.dumps(plans)], ranks, folder), timeout_s=800)
     assert [code for code, _ in done] == [0] * ranks, "\n".join(text for _, text in done)
     return json.loads((folder / "seen_0.json").read_text())
 
@@ -48,6 +48,7 @@ def test_two_ranks_hold_what_their_traces_say(tmp_path: Path) -> None:
         assert together.peak_bytes - alone.peak_bytes > 0.9 * weights_bytes
 
 
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("ranks", [2, 4] if ACCEPTANCE else [2])
 def test_a_rank_of_spread_weights_takes_what_its_trace_says(ranks: int, tmp_path: Path) -> None:
     """Within .1 %: gathered weights, those that are prefetched, gradients on their way to other ranks.

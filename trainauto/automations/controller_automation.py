@@ -93,9 +93,9 @@ class ControllerAutomation(Automation):
         self._elsewhere = 0 if plan == controller.plan else self._elsewhere + 1
         if self._elsewhere > max(ELSEWHERE_STEPS, controller.settings.adjustment_frequency):
             controller.restart(plan)  # somebody else has changed it for good
-        seconds = record.data_seconds + record.step_seconds
+        seconds = record.data_seconds + record.step_seconds - record.compile_seconds
         units_per_s = record.units / seconds if seconds > 0 else None
-        is_whole = plan == controller.plan and record.is_as_planned and not record.ooms
+        is_whole = plan == controller.plan and record.is_as_planned and not (record.ooms or record.compile_seconds)
         is_divided = bool(record.noise and record.pieces)  # to see how its parts differ: no peak, no speed of the plan
         controller.see_noise(
             record.noise,
@@ -109,6 +109,8 @@ class ControllerAutomation(Automation):
             is_whole=is_whole and not is_divided,
             fills_plan=self.fills_plan and record.fills_plan,
             units_per_s=units_per_s,
+            compile_s=record.compile_seconds,
+            step_s=seconds,
         )
         if decision is None:
             return None

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from trainauto.control.bounds import Bounds
+from trainauto.control.compile_cost import CompileCost
 from trainauto.control.control_settings import ControlSettings
 from trainauto.control.effective_batch import EffectiveBatch
 from trainauto.control.failure_memory import FailureMemory, without_small_spikes
@@ -87,6 +88,7 @@ class Controller:
         self._settled: dict[str, Any] | None = None
         self._is_invalidated = False
         self._limit_bytes: int | None = None
+        self._compile_cost = CompileCost()
 
     def work(self, plan: Plan) -> int:
         """Return what activations grow with under a plan."""
@@ -147,6 +149,8 @@ class Controller:
         is_whole: bool,
         fills_plan: bool = True,
         units_per_s: float | None = None,
+        compile_s: float = 0.0,
+        step_s: float = 0.0,
     ) -> PolicyDecision | None:
         """Take in a step; return a decision only if it asks for another plan.
 
@@ -156,8 +160,11 @@ class Controller:
             is_whole: it trained what the plan of now says, without running out of memory.
             fills_plan: its samples were as large as the plan allows; short rows tell little of what long ones take.
             units_per_s: how fast it was.
+            compile_s: seconds of it that ``torch.compile`` took.
+            step_s: seconds of the rest of it.
         """
         self.statistics.see(reading)
+        self._compile_cost.see(compile_s, step_s)
         self._iteration += 1
         self._cooldown = max(0, self._cooldown - 1)
         self._failures.step(plan if is_whole else None)
@@ -193,6 +200,8 @@ class Controller:
 
     def restart(self, plan: Plan) -> None:
         """Begin a period under a plan."""
+        if plan != self.plan:
+            self._compile_cost.change()
         self.plan = plan
         self._seen = PeriodStats()
 
@@ -308,9 +317,13 @@ class Controller:
 
     def _say_why_it_stays(self, plan: Plan, decision: PolicyDecision) -> None:
         """Log it once: of the same words with figures that waver a little only the first are news."""
-        sentence = f"{plan}: {_FIGURES.sub('#', decision.reason)}"
+        reason = decision.reason
+        if wait_s := self._compile_cost.seconds_to_wait:
+            cost_s = self._compile_cost.last_s
+            reason += f"; torch.compile took {cost_s:.0f} s for this plan, so growth waits {wait_s:.0f} s of steps"
+        sentence = f"{plan}: {_FIGURES.sub('#', reason)}"
         if sentence != self._last_sentence:
-            logger.info("%s: %s stays: %s", self.name, plan, decision.reason)
+            logger.info("%s: %s stays: %s", self.name, plan, reason)
         self._last_sentence = sentence
 
     def _period(self, limit_bytes: int) -> PolicyInput:
@@ -328,12 +341,17 @@ class Controller:
             axes=self._reachable_axes(self.plan),
             configured_batch=self.configured_batch or self.plan.batch_size,
             blocked=self._failures.blocked,
-            may_grow=self._cooldown == 0 and len(self.statistics.changes) < self.settings.max_adjustments,
+            may_grow=self._may_grow,
             reserved_bytes=self._seen.typical_reserved,
             available_bytes=self._seen.available,
             flushes=self._seen.flushes,
             units_per_s=self._seen.typical_units_per_s,
         )
+
+    @property
+    def _may_grow(self) -> bool:
+        is_spent = len(self.statistics.changes) >= self.settings.max_adjustments
+        return self._cooldown == 0 and not is_spent and not self._compile_cost.seconds_to_wait
 
     def _even(self, decision: PolicyDecision) -> PolicyDecision:
         return replace(decision, plan=self.effective.even(decision.plan))
@@ -372,6 +390,7 @@ class Controller:
             "steering": self._planner.state_dict(),
             "failures": self._failures.state_dict(),
             "statistics": self.statistics.state_dict(),
+            "compile_cost": self._compile_cost.state_dict(),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -394,6 +413,8 @@ class Controller:
             logger.warning("%s: options that memory depends on have changed: what was measured is dropped", self.name)
             self._settled = None
         self.statistics.load_state_dict(state["statistics"])
+        if "compile_cost" in state:  # not in earlier checkpoints
+            self._compile_cost.load_state_dict(state["compile_cost"])
 
     def prepare(self, facts: RunFacts) -> None:
         """Take up the axes of a run that is being built, and share the samples of every step among its ranks.

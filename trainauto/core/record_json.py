@@ -27,6 +27,7 @@ def step_to_dict(record: StepRecord) -> dict[str, Any]:
         "grad_norm": dict(record.grad_norms),
         "data_s": round(record.data_seconds, 6),
         "step_s": round(record.step_seconds, 6),
+        **({"compile_s": round(record.compile_seconds, 6)} if record.compile_seconds else {}),
         "peak": None if record.peak is None else dict(vars(record.peak)),
         "skipped": list(record.skipped),
         "ooms": record.ooms,
@@ -77,6 +78,7 @@ def step_from_dict(line: Mapping[str, Any]) -> StepRecord:
         told=tuple(line.get("told", ())),
         left_out=tuple(line.get("left_out", ())),
         noise={name: NoiseSample(**sample) for name, sample in line.get("noise", {}).items()},
+        compile_seconds=float(line.get("compile_s", 0.0)),
     )
 
 

@@ -104,6 +104,7 @@ class StepRecord:
         grad_norms: gradient norm of each pass before clipping.
         data_seconds: time the loop waited for the batch.
         step_seconds: time from having the batch to having the losses.
+        compile_seconds: the part of it that ``torch.compile`` took; what such a step takes is none of its plan's.
         units: work in the batch, in the unit its throughput is reported in: high-quality pixels, or tokens.
         peak: memory reading of the step's window.
         skipped: passes whose optimizer step was skipped because fp16 gradients overflowed.
@@ -148,6 +149,7 @@ class StepRecord:
     left_out: tuple[str, ...] = ()
     noise: Mapping[str, NoiseSample] = field(default_factory=dict)
     fills_plan: bool = True
+    compile_seconds: float = 0.0
 
     @property
     def loss(self) -> float:
@@ -173,7 +175,8 @@ class StepRecord:
     @property
     def is_whole(self) -> bool:
         """Whether it trained what its plan says at the first attempt, so that its peak is the plan's."""
-        return self.is_as_planned and not self.ooms and not self.pieces  # a replay runs in pieces without a failure
+        is_undivided = not self.ooms and not self.pieces  # a replay runs in pieces without a failure
+        return self.is_as_planned and is_undivided and not self.compile_seconds
 
 
 @dataclass(frozen=True)

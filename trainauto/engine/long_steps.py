@@ -43,7 +43,7 @@ def warning_if_long(run: Run) -> Iterator[None]:
     Where a budget is in force, plans were measured before, which shows that it is running; a thread would count.
     """
     is_first = run.progress.steps == 0 and run.ranks.is_first and run.model.device.type == "cpu"
-    is_first = is_first and run.model.compiled_graphs() is None  # compiling takes long, too
+    is_first = is_first and run.model.compilation() is None  # compiling takes long, too
     if not is_first or run.budget_bytes is not None:
         yield
         return

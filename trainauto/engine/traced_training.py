@@ -137,7 +137,7 @@ class FakeTraining:
         sums_after: bool = False,
         told: Sequence[Tensor] = (),
     ) -> None:
-        self._libraries = libraries
+        self._libraries, self._batch_of = libraries, batch_of
         with fake_world() as self._mode, AnsweredReads():
             try:
                 self._traced = TracedModel(

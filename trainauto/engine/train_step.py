@@ -49,6 +49,8 @@ def next_batch(run: Training, batches: Iterator[Batch]) -> Batch:
 def begin_step(run: Training, batch: Batch) -> StepSettings:
     """Make room for another plan, set the learning rates; return how the step is to run."""
     run.journal.follow(run.script.begin_step())
+    if (compilation := run.model.compilation()) is not None:
+        compilation.begin_step()
     if run.trained_plan != batch.plan:
         release_between_plans(run.model.device)
         run.meter.cap_at_available()
@@ -125,6 +127,7 @@ def record_step(
         grad_norms=outcome.grad_norms,
         data_seconds=data_seconds,
         step_seconds=outcome.seconds,
+        compile_seconds=0.0 if (compilation := run.model.compilation()) is None else compilation.seconds,
         units=batch.units,
         peak=peak,
         skipped=outcome.skipped,
@@ -185,7 +188,8 @@ def decide_on_step(run: Training, record: StepRecord) -> None:
 
 
 def note_plan(run: Training, record: StepRecord) -> None:
-    """Remember the plan of the last step; say how many graphs were compiled where it is another one than before."""
-    if run.trained_plan not in (None, record.plan) and (graphs := run.model.compiled_graphs()) is not None:
-        logger.info("step %d: %d graphs compiled so far", record.step, graphs)
+    """Remember the plan of the last step; say what was compiled for it."""
+    if record.compile_seconds and (compilation := run.model.compilation()) is not None:
+        graphs = counted(compilation.graphs, "graph")
+        logger.info("step %d: torch.compile took %.1f s; %s so far", record.step, record.compile_seconds, graphs)
     run.trained_plan = record.plan

@@ -30,6 +30,8 @@ def put_limit_in_force(run: Training) -> None:
 
     Without a budget on the CPU there is nothing to steer by; on CUDA the limit is the card.
     """
+    if (compilation := run.model.compilation()) is not None:
+        compilation.around = run.meter.uncounted
     _share_start(run)
     make_optimizer_state(run.model.optimizers.values())
     if run.ranks.world_size > 1:
@@ -84,9 +86,10 @@ def _share_start(run: Training) -> None:
 def _smallest_step(run: Training) -> None:
     """Run forward and backward of the smallest step: kernels, threads and scratch space are then in place.
 
-    One sample; where a loss couples samples it may need several, and the least of the run are taken.
+    One sample; where a loss couples samples it may need several, and the least of the run are taken. A compiled network
+    takes two: of one sample torch.compile makes a graph of its own.
     """
     plan = Plan.of(**{axis.name: axis.clamp(axis.minimum) for axis in run.axes})
     if BATCH_SIZE not in plan or all(objective.splittable for objective in run.model.objectives()):
-        plan = plan.with_batch_size(1)
+        plan = plan.with_batch_size(1 if run.model.compilation() is None else 2)
     untrained_step(run, plan, steps_optimizers=False)

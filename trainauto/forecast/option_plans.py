@@ -12,7 +12,7 @@ from trainauto.control.controller import Controller, controllers_of
 from trainauto.core.decisions import RunFacts
 from trainauto.core.errors import InputError
 from trainauto.core.plan import Axis, Plan
-from trainauto.core.units import GIB
+from trainauto.core.units import GIB, size_text
 from trainauto.core.worker_process import WorkerProcess, start_tracing
 from trainauto.data.dynamic_dataset import DatasetScan
 from trainauto.forecast.benchmark_plans import benchmark_plans
@@ -32,6 +32,7 @@ from trainauto.forecast.task import CardsRequest, ready_task, task_of
 from trainauto.forecast.trace_process import TraceProcess
 from trainauto.memory.cost.memory_forecast import CardTracer, MemoryForecast, forecast_memory
 from trainauto.memory.cuda_allocator.segments import planned_segments
+from trainauto.memory.tracing.trace import TraceError
 from trainauto.options.cards import CardPreset
 from trainauto.options.load import LoadedOptions
 from trainauto.options.resource_options import AUTO
@@ -160,9 +161,25 @@ def plan_super_resolution(loaded: LoadedOptions, request: CardsRequest) -> CardP
             notes.append(f"The training set cannot be read ({why}): crops are not bounded by its smallest image.")
         answer, hull = plan_crops(loaded, build_axes(loaded, network, scan), request.cards, tracer)
         answer = with_memory(answer, tracer) if request.closely else answer
-        losses = bytes_by_loss(loaded, tracer, first_plan(loaded.options))
+        first = first_plan(loaded.options)
+        losses = bytes_by_loss(loaded, tracer, first)
+        if loaded.options.use_compile:
+            notes.append(_on_compiling(tracer, first))
     trials = benchmark_plans(loaded, hull, answer.forecast) if request.measure else None
     return replace(answer, notes=(*notes, *answer.notes), trials=trials, losses=losses)
+
+
+def _on_compiling(tracer: TraceProcess, plan: Plan) -> str:
+    """Say what the figures are worth where the network is compiled."""
+    estimate = "use_compile: peaks are estimates, those of the network as it is; two measured steps correct them."
+    try:
+        kept = tracer.kept(plan)
+    except TraceError as error:
+        return f"{estimate} What torch.compile keeps between the passes is not known: {error}."
+    return (
+        f"{estimate} Between the passes of {plan} the network keeps {size_text(kept.eager_bytes)}, and compiled "
+        f"{size_text(kept.compiled_bytes)}, by the joint graph of both passes."
+    )
 
 
 def plan_crops(

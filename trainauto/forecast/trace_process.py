@@ -13,6 +13,7 @@ from trainauto.core.worker_process import WorkerDiedError, WorkerProcess, start_
 from trainauto.memory.cost.memory_forecast import PlanBytes
 from trainauto.memory.cuda_allocator.segments import Segments
 from trainauto.memory.tracing.holders import ModuleWork
+from trainauto.memory.tracing.kept_bytes import KeptBytes
 from trainauto.memory.tracing.libraries import Hardware
 from trainauto.memory.tracing.trace import Trace, TraceError
 
@@ -22,8 +23,9 @@ TRACE_TIMEOUT_S = 60.0
 ONE_BY_ONE = "optimizers_one_by_one"
 """Fact that the option file does not say: optimizers take one weight after another."""
 
-BYTES, WHOLE, PARTS = "bytes", "trace", "parts"
-"""What a request asks of a step: what it takes, its trace, or what the parts that can run again do in it."""
+BYTES, WHOLE, PARTS, KEPT = "bytes", "trace", "parts", "kept"
+"""What a request asks of a step: what it takes, its trace, what the parts that can run again do in it, or what its
+network keeps between the passes, compiled and not."""
 
 MOST_DEATHS = 2
 """A model that aborts its process does so again."""
@@ -112,6 +114,10 @@ class TraceProcess:
         """
         answer = self._asked(plan, what=PARTS)
         return {name: ModuleWork(*work) for name, work in answer["parts"].items()}, answer["multiplications"]
+
+    def kept(self, plan: Plan) -> KeptBytes:
+        """Return what the network of images keeps between the passes; errors are those of :meth:`trace`."""
+        return KeptBytes(**self._asked(plan, what=KEPT))
 
     def _asked(self, plan: Plan, overrides: Sequence[str] = (), *, what: str = BYTES) -> dict[str, Any]:
         with self._lock:

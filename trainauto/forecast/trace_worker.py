@@ -50,7 +50,8 @@ def _trace_handler(*, like_cuda: bool) -> Handler:
     gc.freeze()
     gc.enable()
     from trainauto.core.plan import Plan
-    from trainauto.forecast.trace_process import PARTS, WHOLE
+    from trainauto.forecast.trace_process import KEPT, PARTS, WHOLE
+    from trainauto.forecast.traced_run import FakeRun
     from trainauto.memory.cost.memory_forecast import PlanBytes
     from trainauto.memory.tracing.libraries import hardware_from, planned_for
 
@@ -64,6 +65,8 @@ def _trace_handler(*, like_cuda: bool) -> Handler:
             if given["what"] == PARTS:
                 parts, multiplications = run.work_of_parts(plan)
                 return {"parts": parts, "multiplications": multiplications}
+            if given["what"] == KEPT and isinstance(run, FakeRun):
+                return asdict(run.kept(plan))
             trace = run.trace(plan, by_module=given["what"] == WHOLE)
         if given["what"] == WHOLE:
             return trace.to_dict()

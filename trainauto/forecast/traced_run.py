@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from torch import Tensor, nn
@@ -14,15 +15,19 @@ from trainauto.core.batch import Batch
 from trainauto.core.plan import Plan
 from trainauto.engine.traced_training import FakeTraining, empty_batch
 from trainauto.forecast.task import ready_task
-from trainauto.memory.tracing.fake_tensors import as_fake
+from trainauto.memory.cost.ratio_prior import Kernels
+from trainauto.memory.tracing.fake_tensors import as_fake, fake_world
+from trainauto.memory.tracing.host_reads import AnsweredReads
+from trainauto.memory.tracing.kept_bytes import KeptBytes
 from trainauto.memory.tracing.libraries import card_libraries
-from trainauto.memory.tracing.trace import TraceError
+from trainauto.memory.tracing.trace import Trace, TraceError
 from trainauto.models.base_model import BaseModel
 from trainauto.models.parallel import Parallel, bucketed, sharded_in_trace
 from trainauto.optim.precision import Precision
 from trainauto.options.load import LoadedOptions
 from trainauto.options.resource_options import DistributedOptions
 from trainauto.options.run_options import FileOptions
+from trainauto.tasks.sr.models.sr_model import SRModel
 
 logger = logging.getLogger(__name__)
 
@@ -76,7 +81,9 @@ def fake_training(
 
 
 class FakeRun(FakeTraining):
-    """The training that an option file describes, on fake tensors."""
+    """The training that an option file describes, on fake tensors; a network that it compiles is traced as it is."""
+
+    _is_compiled = False
 
     @classmethod
     def of(cls, loaded: LoadedOptions, *, like_cuda: bool = False, world_size: int = 1) -> "FakeRun":
@@ -92,12 +99,12 @@ class FakeRun(FakeTraining):
                 ``fully_shard`` leaves to other ranks is counted as if it were here.
 
         Raises:
-            TraceError: the run compiles its network, or its model cannot be built on fake tensors.
+            TraceError: its model cannot be built on fake tensors.
             InputError: options cannot be used.
         """
-        options = loaded.options
-        if options.use_compile:
-            raise TraceError("use_compile is set: what a compiled network keeps is the compiler's decision")
+        is_compiled = loaded.options.use_compile
+        options = loaded.options.model_copy(update={"use_compile": False})
+        loaded = replace(loaded, options=options)
         precision = choose_precision(loaded)
         channels = 0
         parallel = overlaps_in_trace(options.distributed, world_size)
@@ -109,13 +116,32 @@ class FakeRun(FakeTraining):
             return build_model(loaded, network, precision, pretrained=False, parallel=parallel)
 
         clips = options.settings.max_norm is not None
-        return cls(
+        run = cls(
             build,
             lambda plan: empty_batch(plan, crops_of(options, channels)),
             clips=clips,
             libraries=card_libraries() if like_cuda or precision.device.type == "cuda" else None,
             sums_after=sums_after(options.distributed, world_size),
         )
+        run._is_compiled = is_compiled
+        return run
+
+    def kernels(self, trace: Trace) -> Kernels:
+        """Say of a trace what its bytes have to be judged by."""
+        return "compiled" if self._is_compiled else super().kernels(trace)
+
+    def kept(self, plan: Plan) -> KeptBytes:
+        """Return what the network keeps between the passes of a step's largest micro-batch, compiled and not.
+
+        Raises:
+            TraceError: the network cannot be traced so.
+        """
+        of_one_pass = plan.with_batch_size(plan.forward_batch_size).with_micro_batches(1)
+        with fake_world(self._mode), AnsweredReads():
+            model = self._traced.model
+            if not isinstance(model, SRModel):
+                raise TraceError(f"{type(model).__name__} does not say which network it compiles")
+            return model.kept_bytes(model.feed_data(self._batch_of(of_one_pass)))
 
 
 def fake_network(build: Callable[[], nn.Module], mode: FakeTensorMode) -> nn.Module:

@@ -25,6 +25,7 @@ from trainauto.models.activation_checkpointing import (
     parts_on,
     switch_on,
 )
+from trainauto.models.compiled_network import Compilation
 from trainauto.models.parallel import Networks, Optimizers, has_shards, is_sharded, load_shards, save_shards
 from trainauto.models.weights import load_weights, save_weights
 from trainauto.optim.ema import Averaging, Ema
@@ -104,8 +105,8 @@ class BaseModel(ABC):
         """Return what a person calls an objective, or what else of a step ran out of memory."""
         return f"the pass of network_{objective}" if objective in self.optimizers else f"the pass '{objective}'"
 
-    def compiled_graphs(self) -> int | None:
-        """Return how many graphs ``torch.compile`` has made so far; ``None`` where nothing is compiled."""
+    def compilation(self) -> Compilation | None:
+        """Return what ``torch.compile`` has done so far; ``None`` where nothing is compiled."""
         return None
 
     @property
@@ -122,7 +123,7 @@ class BaseModel(ABC):
         Raises:
             ActivationCheckpointingError: no network has repeated blocks, or they are compiled.
         """
-        if self.compiled_graphs() is not None:
+        if self.compilation() is not None:
             raise ActivationCheckpointingError("with use_compile, what a network keeps is the compiler's own decision")
         blocks, reasons = {}, []
         for name, network in self.networks.items():

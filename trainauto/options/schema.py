@@ -100,7 +100,10 @@ class Options(DegradationOptions, RunOptions):
     output_pixel_format: Literal["rgb", "y"] = option("rgb", "The same as input_pixel_format.")
     use_channels_last: bool = option(False, "Keep images as NHWC in memory; faster with autocast on recent GPUs.")
     use_compile: bool = option(
-        False, "Run network_g through torch.compile with dynamic shapes.", reason="compiling costs minutes"
+        False,
+        "Run network_g through torch.compile, for any number and size of images where the compiler can do that. "
+        "docs/memory.md says what it does to predictions and to the controller.",
+        reason="compiling costs minutes",
     )
     compile_mode: Literal["default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs"] = option(
         "default",

@@ -1,6 +1,7 @@
 """A run whose memory is known, played step by step against the real controller, as the engine does it."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from trainauto.automations import DynamicBatchSizeOptimizer
@@ -101,6 +102,10 @@ class PlayedRun:
         """Return what a step takes; 0 where speed is nobody's business."""
         return 0.0
 
+    def compile_seconds(self) -> float:
+        """Return what of that torch.compile takes."""
+        return 0.0
+
     def run(self, steps: int) -> "PlayedRun":
         for _ in range(steps):
             self.one_step()
@@ -118,8 +123,10 @@ class PlayedRun:
             event = OutOfMemory(self.step, plan, shape, "g", "no memory", 2, LIMIT)
             self.apply(self.automation.on_out_of_memory(event))
         reading = self.reading(min(peak, LIMIT - self.neighbour(self.step)))
-        seconds, pixels = self.seconds(), plan.batch_size * plan["lq_size"] ** 2
+        pixels, compile_s = plan.batch_size * plan["lq_size"] ** 2, self.compile_seconds()
+        seconds = self.seconds() + compile_s
         record = StepRecord(self.step, plan, plan, shape, 0, {}, {}, {}, 0, seconds, pixels, peak=reading, ooms=ooms)
+        record = replace(record, compile_seconds=compile_s)
         self.uses.append(need(plan) / LIMIT)
         self.apply(self.automation.on_step_end(record))
 

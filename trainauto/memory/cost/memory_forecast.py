@@ -8,7 +8,15 @@ from typing import Any, Protocol
 from trainauto.core.plan import Axis, Plan, count_axis, plan_of, size_axis
 from trainauto.core.units import MIB
 from trainauto.core.words import counted
-from trainauto.memory.cost.ratio_prior import OF_REQUESTED, ON_CARD, PROCESS, Kernels, RatioPrior, reserved_belief
+from trainauto.memory.cost.ratio_prior import (
+    COMPILED_UPPER,
+    OF_REQUESTED,
+    ON_CARD,
+    PROCESS,
+    Kernels,
+    RatioPrior,
+    reserved_belief,
+)
 from trainauto.memory.cost.traced_fit import SIDE, Prior, Size, allocator_prior, fit_prior
 from trainauto.memory.cuda_allocator.segments import Segments
 from trainauto.memory.tracing.libraries import Hardware
@@ -222,16 +230,17 @@ class MemoryForecast:
 
         On the CPU peaks are counted from what was held before the first step. Copies within kernels are part of what
         is believed of every process; where gradient checkpointing leaves little else live, they are more than that, and
-        so is the doubt: such a network took 8 % more than live bytes and copies, and 10 MiB.
+        so is the doubt: such a network took 8 % more than live bytes and copies, and 10 MiB. Compiling adds to it.
         """
         if device_type != "cpu":
             blocks = None if self.kernels in OF_REQUESTED else self.allocated
             return blocks or self.live, ON_CARD[self.kernels]
         copied = max(1.0, self.share_with_copies() / PROCESS.median_ratio)
+        doubt = COMPILED_UPPER if self.kernels == "compiled" else 1.0
         return self.live, replace(
             PROCESS,
             median_ratio=copied * PROCESS.median_ratio,
-            upper_ratio=copied**2 * PROCESS.upper_ratio,
+            upper_ratio=doubt * copied**2 * PROCESS.upper_ratio,
             constant_bytes=PROCESS.constant_bytes - self.persistent_bytes,
         )
 

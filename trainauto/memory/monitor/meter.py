@@ -13,7 +13,7 @@ from pathlib import Path
 
 import torch
 
-from trainauto.core.process import GROWING, limit_private_memory, own_allocator_settings
+from trainauto.core.process import GROWING, limit_private_memory, own_allocator_settings, without_memory_limit
 from trainauto.core.records import PeakReading
 from trainauto.core.units import MIB
 from trainauto.memory.monitor import budget, device_use
@@ -97,6 +97,21 @@ class MemoryMeter:
         if self.device.type == "cpu" and platform.system() == "Linux":
             status = budget.status_bytes("RssAnon", "VmData")
             self.baseline_bytes, self.baseline_data_bytes = status["RssAnon"], status["VmData"]
+
+    @contextmanager
+    def uncounted(self) -> Iterator[None]:
+        """Lift a CPU's budget within the block; what the block leaves held is no part of it afterwards."""
+        if self.device.type != "cpu" or platform.system() != "Linux":
+            yield
+            return
+        before = budget.status_bytes("RssAnon", "VmData")
+        with without_memory_limit():
+            yield
+        after = budget.status_bytes("RssAnon", "VmData")
+        self.baseline_bytes += max(0, after["RssAnon"] - before["RssAnon"])
+        self.baseline_data_bytes += max(0, after["VmData"] - before["VmData"])
+        if self.is_enforced and self.limit_bytes is not None:
+            budget.renew(self.limit_bytes, self.baseline_bytes)
 
     @contextmanager
     def window(self) -> Iterator[Window]:

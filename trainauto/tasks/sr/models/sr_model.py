@@ -9,7 +9,9 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from trainauto.core.objectives import WEIGHT, LossTerms, MicroBatch, Objective
+from trainauto.memory.tracing.kept_bytes import KeptBytes, kept_bytes
 from trainauto.models.base_model import BaseModel
+from trainauto.models.compiled_network import Compilation, CompiledNetwork
 from trainauto.models.parallel import Parallel
 from trainauto.models.registry import MODELS
 from trainauto.optim.ema import PLAIN, Averaging
@@ -73,9 +75,8 @@ class SRModel(BaseModel):
         forward = parallel(self._network, averages) if parallel is not None else self._network
         # Compiled beside the plain network, so that saved names do not change.
         mode = compile_network if isinstance(compile_network, str) else None
-        compiled = torch.compile(forward, dynamic=True, mode=mode) if compile_network else forward
-        self._forward: Callable[[Tensor], Tensor] = compiled
-        self._is_compiled = bool(compile_network)
+        self._compiled = CompiledNetwork(forward, mode) if compile_network else None
+        self._forward: Callable[[Tensor], Tensor] = self._compiled or forward
         self.optimizers["g"] = make_optimizer(p for p in self._network.parameters() if p.requires_grad)
         alone = self._new_pass("g", self._loss, self._network)
         self._passes: tuple[Objective, ...] = (replace(alone, without_sum=getattr(forward, "no_sync", None)),)
@@ -88,11 +89,18 @@ class SRModel(BaseModel):
         """Have scheduled losses weigh what they do in that step."""
         self._shares = {name: term.share(step) for name, term in self._terms.items() if term.is_scheduled}
 
-    def compiled_graphs(self) -> int | None:
-        """Return torch's own count; a plan change should not raise it."""
-        if not self._is_compiled:
-            return None
-        return int(torch._dynamo.utils.counters["stats"]["unique_graphs"])
+    def compilation(self) -> Compilation | None:
+        """Return what ``torch.compile`` has done of the network."""
+        return None if self._compiled is None else self._compiled.compilation
+
+    def kept_bytes(self, micro_batch: MicroBatch) -> KeptBytes:
+        """Return what the network keeps between its passes, compiled and not, where the model is on fake tensors.
+
+        Raises:
+            TraceError: the network cannot be traced so.
+        """
+        with self._precision.autocast():
+            return kept_bytes(self._network, self._image(micro_batch["lq"]))
 
     @torch.no_grad()
     def enlarge(self, lq: Tensor) -> Tensor:
