@@ -1,5 +1,6 @@
 """What ``python -m trainauto doctor`` does: it reads facts, has them judged, and prints what was found."""
 
+import importlib.util
 import json
 import os
 import platform
@@ -110,6 +111,7 @@ def examine(options: Path | None, overrides: Sequence[str]) -> Iterator[Finding]
             yield from guarded("budget", lambda: training.budget_finding(prober.ask("budget_on_cpu")))
             yield from guarded("distributed", lambda: training.groups_finding(prober.ask("process_groups"), devices))
             if loaded is not None:
+                yield from _of_options(loaded.options, devices)
                 yield from task_of(loaded).findings(loaded, built)
         yield from _needs(loaded, built, torch)
 
@@ -148,6 +150,17 @@ def _cards(prober: Prober, settings: Mapping[str, str]) -> list[Finding]:
         return [Finding("cards", UNKNOWN, facts["error"])]
     findings = [finding for card in facts["cards"] for finding in gpus.card_findings(card, [facts["pid"]])]
     return [*findings, gpus.allocator_finding(settings, facts["expandable"], platform.system())]
+
+
+def _of_options(options: FileOptions, devices: int) -> Iterator[Finding]:
+    """Yield what an option file asks of several processes and of torch's compiler."""
+    if options.distributed.fully_shard:
+        yield training.spread_finding(devices)
+    if options.compiles:
+        compiler = shutil.which(os.environ.get("CXX", "g++")) or shutil.which("clang++")
+        on_cpu = options.device == "cpu" or not devices
+        has_triton = importlib.util.find_spec("triton") is not None
+        yield training.compiler_finding(compiler, has_triton=has_triton, on_cpu=on_cpu)
 
 
 def _memory() -> Finding:

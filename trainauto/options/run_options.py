@@ -192,6 +192,11 @@ class FileOptions(Section):
         return []
 
     @property
+    def compiles(self) -> bool:
+        """Whether the network runs through ``torch.compile``."""
+        return False
+
+    @property
     def loading(self) -> tuple[int, int]:
         """Processes that make samples, and batches that are drawn ahead of the step; zeros if unknown."""
         return 0, 0

@@ -130,6 +130,11 @@ class Options(DegradationOptions, RunOptions):
         return list(dict.fromkeys(folder for folder in folders if folder))
 
     @property
+    def compiles(self) -> bool:
+        """Whether the network runs through ``torch.compile``."""
+        return self.use_compile
+
+    @property
     def loading(self) -> tuple[int, int]:
         """Processes that make samples, and batches that are drawn ahead of the step."""
         return self.datasets.train.num_worker_per_gpu, self.datasets.train.lookahead

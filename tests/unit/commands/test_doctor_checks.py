@@ -212,6 +212,19 @@ def test_budgets_names_and_groups() -> None:
     assert training.groups_finding({"error": "it died"}, 0).state == UNKNOWN
 
 
+def test_what_ranks_and_compilers_of_an_option_file_need() -> None:
+    alone, several = training.spread_finding(1), training.spread_finding(4)
+    assert (alone.state, several.state) == (LOOK, OK)
+    assert "torch finds 1 card here" in alone.fact
+    assert "torchrun --nproc-per-node 4" in several.advice
+    assert "plan --ranks 4" in several.advice
+    none = training.compiler_finding(None, has_triton=False, on_cpu=False)
+    assert (none.state, "a C++ compiler (g++) and triton" in none.fact) == (BROKEN, True)
+    on_card = training.compiler_finding("/usr/bin/g++", has_triton=False, on_cpu=False)
+    assert (on_card.state, "needs triton" in on_card.fact) == (BROKEN, True)
+    assert training.compiler_finding("/usr/bin/g++", has_triton=False, on_cpu=True).state == OK
+
+
 def test_reading_claims_what_was_measured() -> None:
     reading = {"images": 20, "of": 900, "megapixels": 40.0, "decode_seconds": 2.0, "sample_seconds": 4.0}
     two = training.reading_finding(reading, 8, 2)

@@ -53,12 +53,12 @@ def agreed(
 
 def test_sums_the_worst_and_the_slowest() -> None:
     mine = record(peak=PeakReading(500, limit=1000, available=900, alloc_retries=1))
-    other = {"losses": {"l1": 0.5}, "seconds": [0.3, 0.9], "signal": 15, "ooms": 2}
+    other = {"losses": {"l1": 0.5}, "seconds": [0.3, 0.9, 0.7], "signal": 15, "ooms": 2}
     found, failures, signal = agreed(
         mine, SampleSharding.equal(2), other | peak(800, 1000, available=820, alloc_retries=3)
     )
     assert (found.shape.samples, found.units, found.losses) == (16, 4096, {"l1": 0.75})
-    assert (found.data_seconds, found.step_seconds, found.ooms) == (0.3, 1.0, 2)
+    assert (found.data_seconds, found.step_seconds, found.compile_seconds, found.ooms) == (0.3, 1.0, 0.7, 2)
     assert found.peak == PeakReading(800, limit=1000, available=820, alloc_retries=3)
     assert found.ranks is not None
     assert (found.ranks.worst, found.ranks.planned_samples, found.ranks.ooms) == (1, 16, {1: 2})

@@ -62,6 +62,34 @@ def groups_finding(facts: Mapping[str, Any], devices: int) -> Finding:
     return Finding("distributed", OK, fact)
 
 
+def spread_finding(devices: int) -> Finding:
+    """Say what ``fully_shard`` of an option file takes; there are so many cards."""
+    fact = "fully_shard: each rank holds a part of the weights, gradients and optimizer state"
+    if devices > 1:
+        advice = (
+            f"Start it with torchrun --nproc-per-node {devices}; plan --ranks {devices} predicts what a rank takes."
+        )
+        return Finding("ranks", OK, fact, advice)
+    advice = "One process holds everything. Start it with torchrun on more; plan --ranks N predicts what a rank takes."
+    return Finding("ranks", LOOK, f"{fact}; torch finds {counted(devices, 'card')} here", advice)
+
+
+def compiler_finding(compiler: str | None, *, has_triton: bool, on_cpu: bool) -> Finding:
+    """Judge what ``use_compile`` needs: a C++ compiler, and on a card triton, too.
+
+    Args:
+        compiler: where it is; ``None`` where there is none.
+        has_triton: it can be imported.
+        on_cpu: no card is trained on.
+    """
+    lacks = [*([] if compiler else ["a C++ compiler (g++)"]), *([] if on_cpu or has_triton else ["triton"])]
+    if lacks:
+        return Finding(
+            "use_compile", BROKEN, f"torch.compile needs {' and '.join(lacks)}", "Install it, or leave it out."
+        )
+    return Finding("use_compile", OK, f"torch.compile finds {compiler}{'' if on_cpu else ' and triton'}")
+
+
 def reading_finding(reading: Mapping[str, Any], batch_size: int, workers: int) -> Finding:
     """Say how fast one process reads the training set, and which steps that keeps up with; nothing else was measured.
 
