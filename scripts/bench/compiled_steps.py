@@ -16,10 +16,10 @@ from torch import Tensor
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
+from trainauto.archs import ARCHS
 from trainauto.memory.tracing.fake_tensors import as_fake, fake_world
 from trainauto.memory.tracing.kept_bytes import kept_bytes
 from trainauto.models.compiled_network import CompiledNetwork
-from trainauto.tasks.sr.archs import ARCHS
 
 SHAPE = (4, 3, 24, 24)
 WINDOWS = {"window_size": 4, "img_size": 8, "drop_path_rate": 0.0}
@@ -29,9 +29,9 @@ NETWORKS = {
     "span": {"feature_channels": 6},
     "swinir": {"embed_dim": 12, "depths": [2, 1], "num_heads": [2, 3], **WINDOWS},
     "swinir_light": {"embed_dim": 12, "depths": [2], "num_heads": [2], **WINDOWS},
-    "unetdiscriminatorsn": {"num_feat": 8},
+    "realplksr": {"dim": 16, "n_blocks": 2, "kernel_size": 5},
 }
-"""Small ones, with their arguments; the last judges images."""
+"""Small ones, with their arguments."""
 
 
 @dataclass(frozen=True)
@@ -48,8 +48,7 @@ class Kept:
 def compared(name: str, *, bf16: bool = False) -> Kept:
     """Return what a network keeps, in all three ways."""
     torch.manual_seed(0)
-    scale = {} if name.startswith("unet") else {"scale": 2}
-    network = ARCHS.get(name)(**NETWORKS[name], **scale).train()
+    network = ARCHS.get(name)(**NETWORKS[name], scale=2).train()
     begin = time.perf_counter()
     with fake_world() as mode, torch.autocast("cpu", torch.bfloat16, enabled=bf16):
         kept = kept_bytes(as_fake(network, mode), torch.empty(SHAPE))

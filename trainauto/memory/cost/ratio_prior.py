@@ -71,7 +71,7 @@ BENCHMARKED = RatioPrior(0.974, 1.066, 0.004, 0.003, 0.0, 13 * MIB)
 COMPILED_UPPER = 1.25
 """By what the peak of a compiled step may exceed that of the step as it is, with 99 % probability.
 
-Judgement: no compiled peak of a card was at hand. Six small networks keep 0.83 to 1.12 times as much between the passes
+Judgement: no compiled peak of a card was at hand. Six small networks keep 0.79 to 1.05 times as much between the passes
 when inductor compiles them for a CPU (docs/benchmarks/compiled_steps.md).
 """
 
