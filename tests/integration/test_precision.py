@@ -99,7 +99,7 @@ def test_a_compiled_run_learns_what_the_plain_one_does(
     compiled, records, log = losses_of(tmp_path / "compiled", gt, network_g=network, use_compile=True)
     assert compiled == pytest.approx(plain, rel=1e-4)
     assert not any(record["ooms"] for record in records)
-    assert [record["plan"]["lq_size"] for record in records[::20]] == [16, 24, 40]
+    assert [records[step]["plan"]["lq_size"] for step in (0, 35, -1)] == [16, 24, 40]
     compiling = [record["step"] for record in records if record.get("compile_s")]
     assert len(compiling) <= most_sizes
     assert log.count("torch.compile took") == len(compiling)

@@ -22,10 +22,11 @@ from trainauto.memory.cost.ratio_prior import Kernels
 from trainauto.memory.cuda_allocator.allocator import AllocationEvent
 from trainauto.memory.tracing.fake_tensors import fake_world
 from trainauto.memory.tracing.holders import ModuleWork
-from trainauto.memory.tracing.host_reads import AnsweredReads, place_of_error
+from trainauto.memory.tracing.host_reads import AnsweredReads, ModelReads, place_of_error
 from trainauto.memory.tracing.libraries import Libraries
 from trainauto.memory.tracing.owners import class_of
 from trainauto.memory.tracing.step_log import Construction
+from trainauto.memory.tracing.storage_tracker import Constructed
 from trainauto.memory.tracing.trace import Trace, TraceError, trace
 from trainauto.models.activation_checkpointing import ActivationCheckpointingError
 from trainauto.models.base_model import BaseModel
@@ -65,6 +66,7 @@ class TracedModel:
         self.model = model
         self._batch_of = batch_of
         self._max_norm = max_norm
+        self._construction = _construction_of_shards(model) if model.is_sharded else None
         make_optimizer_state(model.optimizers.values())
         self._snapshot = StepSnapshot.of(model)
         self._settled = False
@@ -96,7 +98,7 @@ class TracedModel:
             ends_early=lambda: self._ends_early and not copies and not self._snapshot.has_learned,
             libraries=self._libraries,
             told=self._told,
-            construction=_spreading(self.model) if self.model.is_sharded else None,
+            construction=self._construction,
             by_module=by_module,
         )
 
@@ -204,11 +206,28 @@ def kernels_of(trace: Trace, libraries: Libraries | None) -> Kernels:
     return "benchmarked" if libraries is not None and libraries.benchmark else "usual"
 
 
-def _spreading(model: BaseModel) -> Construction:
-    """Return how the sharded weights of a model came to lie on a card: whole first, each freed once its part is made.
+def _construction_of_shards(model: BaseModel) -> Construction:
+    """Make the optimizers' state; return how it and sharded weights came to lie on a card.
 
-    The parts then lie apart, in memory that the allocator keeps.
+    Weights are whole first, and each is freed once its part is made: the parts lie apart, in memory that the allocator
+    keeps. Making the state takes gradients of the computation's stream, and those of steps are of another one.
     """
+    make_optimizer_state(model.optimizers.values())  # the first time DTensor computes shapes on tensors of its own
+    for optimizer in model.optimizers.values():
+        optimizer.state.clear()
+    spreading = _spreading(model)
+    averages = [average.network for average in model.averages.values()]
+    live = Constructed(model.device.type, ModelReads(large=False), construction=spreading)
+    live.hold([*model.networks.values(), *averages])
+    live.begin_step()
+    with live:
+        make_optimizer_state(model.optimizers.values())
+    made = live.construction()
+    return Construction([*spreading.events, *made.events], made.left)
+
+
+def _spreading(model: BaseModel) -> Construction:
+    """Return how sharded weights came to be parts."""
     networks = [*model.networks.values(), *(average.network for average in model.averages.values())]
     weights = [weight for network in networks for weight in network.parameters()]
     events = [AllocationEvent(ident, weight.nbytes) for ident, weight in enumerate(weights, 1)]

@@ -5,7 +5,7 @@ does as CUDA does meanwhile, in this thread alone, so that nobody who computes b
 """
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
@@ -26,11 +26,11 @@ from trainauto.memory.cuda_allocator.segments import planned_segments
 from trainauto.memory.tracing.cuda_devices import cpu_for_cuda
 from trainauto.memory.tracing.cuda_in_thread import as_on_cuda
 from trainauto.memory.tracing.fake_tensors import fake_world
-from trainauto.memory.tracing.host_reads import AnsweredReads, ModelReads, place_of_error
+from trainauto.memory.tracing.host_reads import ModelReads, place_of_error
 from trainauto.memory.tracing.libraries import Hardware, Libraries, card_libraries, planned_for
 from trainauto.memory.tracing.live_module import FakeTwin
 from trainauto.memory.tracing.step_log import Construction
-from trainauto.memory.tracing.storage_tracker import LiveStorages
+from trainauto.memory.tracing.storage_tracker import Constructed
 from trainauto.memory.tracing.trace import Trace, TraceError, trace
 
 
@@ -174,20 +174,12 @@ def _twin_of(model: nn.Module, request: PlanRequest) -> _Twin:
     return twin.module, twin.optimizer, twin.mode
 
 
-class _Constructed(LiveStorages):  # type: ignore[no-untyped-call]
-    """What a constructor allocates; whatever it reads is answered."""
-
-    def answer(self, func: Any, args: Sequence[Any]) -> bool | int | float:
-        """Answer as where no memory is followed."""
-        return AnsweredReads.answer(self, func, args)
-
-
 def _made_fake(make: Any) -> tuple[_Twin, Construction | None] | None:
     """Return a model that was made without data; ``None`` where its constructor needs some.
 
     Where it is made on the card, what that allocates and frees there is returned, too.
     """
-    live = _Constructed("cpu", ModelReads(large=False))
+    live = Constructed("cpu", ModelReads(large=False))
     with fake_world() as mode, live, cpu_for_cuda() as devices:
         try:
             model = make()

@@ -366,3 +366,11 @@ def tensors_of(held: Any) -> Iterator[Tensor]:
             yield from tensors_of(source)
     else:
         yield from tensors_in(held)
+
+
+class Constructed(LiveStorages):
+    """What making a model and its optimizer's state allocates; whatever that reads is answered."""
+
+    def answer(self, func: Any, args: Sequence[Any]) -> bool | int | float:
+        """Answer as where no memory is followed."""
+        return AnsweredReads.answer(self, func, args)
