@@ -201,6 +201,7 @@ def test_functions_over_texts_and_batches_run_in_parts_that_fit() -> None:
 
 
 @in_acceptance
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("expandable", [False, True], ids=["native", "expandable"])
 def test_a_rank_of_spread_weights_reserves_what_was_predicted(expandable: bool, tmp_path: Path) -> None:
     """Live bytes are equal, reserved ones within 3 %: collectives take theirs on streams of their own."""

@@ -368,7 +368,7 @@ def tensors_of(held: Any) -> Iterator[Tensor]:
         yield from tensors_in(held)
 
 
-class Constructed(LiveStorages):
+class Constructed(LiveStorages):  # type: ignore[no-untyped-call]
     """What making a model and its optimizer's state allocates; whatever that reads is answered."""
 
     def answer(self, func: Any, args: Sequence[Any]) -> bool | int | float:
