@@ -87,9 +87,12 @@ def _smallest_step(run: Training) -> None:
     """Run forward and backward of the smallest step: kernels, threads and scratch space are then in place.
 
     One sample; where a loss couples samples it may need several, and the least of the run are taken. A compiled network
-    takes two: of one sample torch.compile makes a graph of its own.
+    takes two of the size that the run begins with: of one sample, or one pixel, torch.compile makes a graph of its own.
     """
+    if run.model.compilation() is not None:
+        untrained_step(run, run.loader.plan.with_batch_size(2), steps_optimizers=False)
+        return
     plan = Plan.of(**{axis.name: axis.clamp(axis.minimum) for axis in run.axes})
     if BATCH_SIZE not in plan or all(objective.splittable for objective in run.model.objectives()):
-        plan = plan.with_batch_size(1 if run.model.compilation() is None else 2)
+        plan = plan.with_batch_size(1)
     untrained_step(run, plan, steps_optimizers=False)
