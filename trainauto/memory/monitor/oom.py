@@ -7,17 +7,33 @@ import torch
 _MESSAGES = tuple(
     re.compile(pattern, re.DOTALL)
     for pattern in (
-        # torch's CPU allocator
-        r"^\[enforce fail at alloc_cpu\.cpp:\d+\].*DefaultCPUAllocator: can't allocate memory",
+        # torch's CPU allocator, c10/core/impl/alloc_cpu.cpp; "not enough memory" on Windows, there with a whole path
+        r"^\[enforce fail at [^\]\n]*\balloc_cpu\.cpp:\d+\].*DefaultCPUAllocator: (can't allocate|not enough) memory",
         # operator new, in code that PyTorch calls; its error is all there is
         r"^std::bad_alloc$",
         # oneDNN, when it cannot get scratch memory; the message holds no more than this
         r"^could not create a primitive$",
-        # libraries under CUDA that allocate for themselves
-        r"^(CUDA error: CUBLAS|cuDNN error: CUDNN)_STATUS_ALLOC_FAILED",
+        # cudaMalloc, cudaHostAlloc and launches outside torch's allocator: C10_CUDA_CHECK, c10/cuda/CUDAException.cpp,
+        # an AcceleratorError since torch 2.8; hipify makes HIP of CUDA. Explanations follow in further lines.
+        r"^(CUDA|HIP) error: out of memory(\n|$)",
+        # cuMemCreate and other calls of the driver: AT_CUDA_DRIVER_CHECK, aten/src/ATen/cuda/Exceptions.h
+        r"^(CUDA|HIP) driver error: out of memory(\n|$)",
+        # libraries that allocate for themselves; for all but cuFFT the checks are in aten/src/ATen/cuda/Exceptions.h
+        r"^(CUDA|HIP) error: (CU|HIP)BLAS_STATUS_ALLOC_FAILED\b",
+        r"^cuDNN error: CUDNN_STATUS_(ALLOC_FAILED|INTERNAL_ERROR_(HOST|DEVICE)_ALLOCATION_FAILED)\b",  # 8, and 9
+        r"^(cu|hip)solver error: (CU|HIP)SOLVER_STATUS_ALLOC_FAILED\b",
+        r"^(cu|hip)FFT error: (CU|HIP)FFT_ALLOC_FAILED$",  # CUFFT_CHECK, aten/src/ATen/native/cuda/CuFFTUtils.h
+        # aten/src/ATen/mps/MPSAllocator.mm, a RuntimeError as there is no type for it
+        r"^MPS backend out of memory \(",
+        # SYCL under XPU, outside torch's allocator (whose error has the type): what the Unified Runtime returns
+        r"^(level_zero backend failed with error|Native API failed\. Native API returns): \d+ "
+        r"\(UR_RESULT_ERROR_OUT_OF_(DEVICE|HOST)_MEMORY\)",
     )
 )
+"""Beginnings of messages, by where they come from. Types tell the rest: torch's allocators of CUDA, HIP and XPU."""
 
+_FROM_ELSEWHERE = re.compile(r"^Caught \w+ in [^\n]*\.\nOriginal Traceback .*\n\w+: (.*)$", re.DOTALL)
+"""What torch makes of an error in a worker of a DataLoader or in a replica: the traceback first, the message last."""
 
 _REFUSED = re.compile(r"you tried to allocate (\d+) bytes")
 
@@ -53,7 +69,15 @@ def is_out_of_memory(error: BaseException) -> bool:
     """
     if isinstance(error, torch.OutOfMemoryError | MemoryError):
         return True
+    if isinstance(inner := getattr(error, "inner_exception", None), Exception):  # of torch.compile, around any error
+        return is_out_of_memory(inner)
     try:
-        return isinstance(error, RuntimeError) and any(pattern.match(str(error)) for pattern in _MESSAGES)
+        return isinstance(error, RuntimeError) and _tells_of_it(str(error))
     except MemoryError:  # under a budget of the whole process there may be none left for the words either
         return True
+
+
+def _tells_of_it(message: str) -> bool:
+    if (original := _FROM_ELSEWHERE.match(message)) is not None:
+        message = original[1].rstrip()
+    return any(pattern.match(message) for pattern in _MESSAGES)
