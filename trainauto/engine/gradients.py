@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.amp.grad_scaler import GradScaler
 
 from trainauto.control.step_policy import shrunk_after_oom
 from trainauto.core.batch import Batch
@@ -24,7 +25,7 @@ from trainauto.engine.snapshot import StepSnapshot
 from trainauto.engine.step_outcome import DoesNotFit, Failure, Gradients
 from trainauto.memory.monitor import onednn
 from trainauto.memory.monitor.oom import shortage_in
-from trainauto.memory.monitor.release import release_memory
+from trainauto.memory.monitor.release import release_memory, repeatable
 from trainauto.models.base_model import BaseModel
 
 logger = logging.getLogger(__name__)
@@ -142,9 +143,9 @@ def compute_gradients(
             message = shortage_in(error)
         # Outside the handler: the error's traceback holds the tensors of the failed attempt.
         objective.optimizer.zero_grad(set_to_none=True)
+        release_memory(device)  # first: what is put back may need some of it
         if not ranks.reduces_in_backward:
-            snapshot.restore()
-        release_memory(device)
+            repeatable(snapshot.restore, device)
         if ranks.reduces_in_backward:
             return DoesNotFit(objective.name, largest, message, batch.shape.extent)
         failed_samples = largest
@@ -155,7 +156,7 @@ def compute_gradients(
         else:
             smaller = shrunk_after_oom(Plan.of(**{size.name: extent}), [size]) if size is not None else None
             if smaller is None:
-                snapshot.give_back()
+                repeatable(snapshot.give_back, device)
                 return DoesNotFit(objective.name, largest, message, batch.shape.extent)
             extent = smaller.size
         pieces, is_cut = math.ceil(len(batch) / largest), extent < batch.shape.extent
@@ -265,7 +266,7 @@ def accumulate_gradients(
             total = _sum_of(terms) * (weight * factor)
             scaler = objective.scaler
             with norms.watching(part, weight * factor) if norms is not None else nullcontext():
-                (scaler.scale(total) if scaler is not None else total).backward()  # type: ignore[no-untyped-call]
+                (_scaled(scaler, total) if scaler is not None else total).backward()  # type: ignore[no-untyped-call]
         told = tuple(name for name, value in terms.items() if not value.requires_grad)
         for name, value in terms.items():
             # A mean over nothing is no number, and its gradients are 0.
@@ -274,6 +275,13 @@ def accumulate_gradients(
         added.append(added_to(part, given))
     handed_on, differing = joined(batch.workload, added, weights)
     return sums, handed_on, told, differing
+
+
+def _scaled(scaler: GradScaler, total: Tensor) -> Tensor:
+    """Return a loss times the factor, which the first one makes: anew where memory ran out before it was whole."""
+    if scaler._growth_tracker is None:
+        scaler._scale = None
+    return scaler.scale(total)
 
 
 def _forget_gradients(objective: Objective) -> None:

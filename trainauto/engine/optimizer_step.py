@@ -9,6 +9,7 @@ of the largest weight.
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar
 
 import torch
@@ -19,8 +20,8 @@ from trainauto.core.objectives import Objective
 from trainauto.engine.optimizer_form import take_loop_form, takes_all_at_once
 from trainauto.engine.optimizer_state import steps_as_known
 from trainauto.engine.run_errors import OptimizerOutOfMemoryError
-from trainauto.memory.monitor.oom import in_words, is_out_of_memory, shortage_in
-from trainauto.memory.monitor.release import release_memory
+from trainauto.memory.monitor.oom import in_words, shortage_in
+from trainauto.memory.monitor.release import release_memory, repeatable
 
 logger = logging.getLogger(__name__)
 
@@ -48,10 +49,11 @@ def step_optimizer(objective: Objective, device: torch.device, *, may_change_for
     if scaler is None:
         stepping(optimizer, optimizer.step, objective.name, device, may_change_form=may_change_form)
         return True
-    factor = _repeatable(scaler.get_scale, device)
+    factor = repeated_in_step(scaler.get_scale, objective.name, device)
     stepping(optimizer, lambda: scaler.step(optimizer), objective.name, device, may_change_form=may_change_form)
-    _repeatable(scaler.update, device)  # its last operator alone writes
-    return _repeatable(scaler.get_scale, device) >= factor
+    # The last operator of an update alone writes.
+    repeated_in_step(scaler.update, objective.name, device, is_whole=False)
+    return repeated_in_step(scaler.get_scale, objective.name, device, is_whole=False) >= factor
 
 
 def stepping(
@@ -67,7 +69,8 @@ def stepping(
     Raises:
         OptimizerOutOfMemoryError: memory ran out, and some weights may have changed.
     """
-    marks = _repeatable(lambda: StepMarks.of(optimizer), device) if steps_as_known(optimizer) else None
+    look = partial(StepMarks.of, optimizer)
+    marks = repeated_in_step(look, pass_name, device) if steps_as_known(optimizer) else None
     try:
         return step()
     except (RuntimeError, MemoryError) as error:
@@ -83,7 +86,7 @@ def stepping(
         in_words(message),
         ", and from now on one weight after another (foreach=False)" if changed else "",
     )
-    marks = _repeatable(lambda: StepMarks.of(optimizer), device)
+    marks = repeated_in_step(look, pass_name, device)
     try:
         return step()
     except (RuntimeError, MemoryError) as error:
@@ -91,15 +94,23 @@ def stepping(
     raise OptimizerOutOfMemoryError(pass_name, message, is_whole=marks.put_back(optimizer))
 
 
-def _repeatable(call: Callable[[], T], device: torch.device) -> T:
-    """Call what may be called again where memory runs out in it."""
+def repeated_in_step(call: Callable[[], T], pass_name: str, device: torch.device, *, is_whole: bool = True) -> T:
+    """Call what may be called again where memory runs out in it, around the step of an optimizer.
+
+    Args:
+        call: leaves everything as it was where it fails.
+        pass_name: whose optimizer.
+        device: where its memory is.
+        is_whole: whether the step has changed no weight so far.
+
+    Raises:
+        OptimizerOutOfMemoryError: memory ran out twice.
+    """
     try:
-        return call()
+        return repeatable(call, device)
     except (RuntimeError, MemoryError) as error:
-        if not is_out_of_memory(error):
-            raise
-    release_memory(device)
-    return call()
+        message = shortage_in(error)
+    raise OptimizerOutOfMemoryError(pass_name, message, is_whole=is_whole)
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ import json
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,11 @@ from trainauto.engine.epochs import Epochs
 from trainauto.engine.oom_notes import clear_oom_note
 from trainauto.engine.random_state import packed_state, random_state, seed_rank, set_random_state, unpacked_state
 from trainauto.engine.reduce import check_same_weights
+from trainauto.engine.run_errors import NoMemoryToSaveError
 from trainauto.engine.training import Training
 from trainauto.engine.validation_set import ValidationSet
+from trainauto.memory.monitor.oom import shortage_in
+from trainauto.memory.monitor.release import release_memory
 from trainauto.optim.schedules import RateSchedule
 from trainauto.storage.run_lock import RunLock
 
@@ -138,6 +142,7 @@ class Run(Training):
         Raises:
             TrainautoError: the weights of the ranks are no longer the same, or another process has taken the run over.
             DiskFullError: there is no room.
+            NoMemoryToSaveError: memory ran out, also without gradients, which are not needed after a step.
         """
         self.lock.check()
         with without_memory_limit():
@@ -146,9 +151,9 @@ class Run(Training):
                 state = self._state()
                 if self.ranks.is_first:
                     self.reporter.sync()
-                    self.checkpoints.save(
-                        self.progress.steps, state, self._save_weights, again=not self.model.is_sharded
-                    )
+                    alone = not self.model.is_sharded
+                    save = partial(self.checkpoints.save, self.progress.steps, state, self._save_weights, again=alone)
+                    self._written(save) if alone else save()
                     clear_oom_note(self.checkpoints.folder)
                 elif self.model.is_sharded:
                     self._save_weights(None)
@@ -158,12 +163,28 @@ class Run(Training):
         self._note_saved()
         return self.checkpoints.path(self.progress.steps)
 
+    def _written(self, write: Callable[[], object]) -> None:
+        """Write, where memory runs out once more without gradients."""
+        for is_last in (False, True):
+            try:
+                write()
+            except (RuntimeError, MemoryError) as error:
+                message = shortage_in(error)
+            else:
+                return
+            # Outside the handler: the error's traceback holds what was made for the file.
+            if is_last:
+                raise NoMemoryToSaveError(self.progress.steps, message, self.last_checkpoint)
+            for optimizer in self.model.optimizers.values():
+                optimizer.zero_grad(set_to_none=True)
+            release_memory(self.model.device)
+
     def _renew(self) -> None:
         if self.ranks.broadcast_object(lambda: self._decided_state() != self._saved_state):
             state = self._state()
             if self.ranks.is_first:
                 self.reporter.sync()
-                self.checkpoints.renew(self.progress.steps, state)
+                self._written(partial(self.checkpoints.renew, self.progress.steps, state))
         if self.ranks.is_first and self.checkpoints.best != self._saved_best:
             self.checkpoints.point_at(self.progress.steps)
 

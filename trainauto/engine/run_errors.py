@@ -76,6 +76,23 @@ class OptimizerOutOfMemoryError(TrainautoError):
         self.args = (f"{self}\n  {line}",)
 
 
+class NoMemoryToSaveError(TrainautoError):
+    """Memory ran out while a checkpoint was written, twice; what was there before it is whole.
+
+    Args:
+        step: whose checkpoint.
+        message: what the allocator said.
+        last: the last whole checkpoint; ``None`` where there is none.
+    """
+
+    def __init__(self, step: int, message: str, last: Path | None) -> None:
+        stands = f"{last} is whole: with" if last is not None else "There is no other one yet: with"
+        super().__init__(
+            f"memory ran out while the checkpoint of step {step} was written: {in_words(message)}\n"
+            f"  {stands} more room, start the run again with --auto_resume."
+        )
+
+
 class GroupOutOfMemoryError(TrainautoError):
     """A rank ran out of memory where it cannot run its batch again by itself: all ranks have to start again.
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from math import fsum, isfinite
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -26,14 +27,14 @@ from trainauto.core.workload import Workload, split, weight_of
 from trainauto.distributed.communicator import ABORT, DOES_NOT_FIT, LOST, OK, SINGLE_PROCESS, Communicator
 from trainauto.engine.gradients import as_planned, compute_gradients, divided, gradients_without_samples, on_device
 from trainauto.engine.handed_on import say_differing
-from trainauto.engine.optimizer_step import step_optimizer
+from trainauto.engine.optimizer_step import repeated_in_step, step_optimizer
 from trainauto.engine.part_norms import PartNorms
 from trainauto.engine.run_errors import CannotRepeatError, GroupOutOfMemoryError, RankAbortedError
 from trainauto.engine.snapshot import StepSnapshot
 from trainauto.engine.step_outcome import DoesNotFit, Failure, Gradients, StepOutcome, Stepped
 from trainauto.memory.monitor import onednn
 from trainauto.memory.monitor.oom import is_out_of_memory
-from trainauto.memory.monitor.release import release_memory
+from trainauto.memory.monitor.release import release_memory, repeatable
 from trainauto.models.base_model import BaseModel
 
 logger = logging.getLogger(__name__)
@@ -195,13 +196,14 @@ class _Step:
         self._snapshot.share(self._ranks)
 
     def _step_by(self, objective: Objective, gradients: Gradients) -> None:
-        max_norm = self._settings.max_norm_of(objective.name)
+        max_norm, device = self._settings.max_norm_of(objective.name), self._model.device
         figures = dict(gradients.terms)
         if gradients.norms is not None:
-            figures[PARTS_SQUARE] = gradients.norms.total()
+            figures[PARTS_SQUARE] = repeated_in_step(gradients.norms.total, objective.name, device)
         # Before it is stepped: the parts' gradients were multiplied by this one.
-        factor = objective.scaler.get_scale() if objective.scaler is not None and gradients.norms is not None else 1.0
-        losses, norm = _read_and_clip(objective, figures, max_norm)
+        scaler = objective.scaler if gradients.norms is not None else None
+        factor = repeated_in_step(scaler.get_scale, objective.name, device) if scaler is not None else 1.0
+        losses, norm = _read_and_clip(objective, figures, max_norm, device)
         if gradients.norms is not None:
             factor = factor**2 * (self._ranks.world_size if self._ranks.reduces_in_backward else 1)
             square = losses.pop(PARTS_SQUARE) / factor
@@ -223,7 +225,7 @@ class _Step:
         # By the norm alone, which is the same on all ranks; a scaler leaves steps out by itself.
         if objective.scaler is None and not isfinite(norm):
             self._leave_out(objective)
-        elif not step_optimizer(objective, self._model.device, may_change_form=self._ranks.world_size == 1):
+        elif not step_optimizer(objective, device, may_change_form=self._ranks.world_size == 1):
             self._skipped.append(objective.name)
 
     def _by_which_terms(self, objective: Objective, ran: MicrobatchSplit) -> str:
@@ -250,7 +252,7 @@ class _Step:
             tuple(self._told),
             tuple(one.name for one in self._model.objectives() if one not in self.objectives),
             self._noise,
-            self._task_losses(),
+            repeatable(self._task_losses, self._model.device),
         )
 
     def _task_losses(self) -> dict[str, tuple[float, int]]:
@@ -336,22 +338,38 @@ def summed_over_ranks(
 
 
 def _read_and_clip(
-    objective: Objective, terms: Mapping[str, Tensor], max_norm: float | None
+    objective: Objective, terms: Mapping[str, Tensor], max_norm: float | None, device: torch.device
 ) -> tuple[dict[str, float], float]:
-    """Bring losses and gradient norm to the host, and clip.
+    """Bring losses and gradient norm to the host, and clip; each again where memory runs out in it.
 
     All figures travel at once: on CUDA it is the one place of a pass that waits for the device.
+
+    Raises:
+        OptimizerOutOfMemoryError: memory ran out twice; no weight has changed.
     """
-    if objective.scaler is not None:
-        objective.scaler.unscale_(objective.optimizer)
-    parameters = parameters_of(objective)
+    parameters = [parameter for parameter in parameters_of(objective) if parameter.grad is not None]
     gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
-    total = torch.nn.utils.get_total_norm(gradients)
-    if hasattr(total, "full_tensor"):  # of weights that are spread over the ranks
-        total = total.full_tensor()
-    *values, norm = torch.stack([*terms.values(), total]).tolist()
+    kinds: dict[Any, list[nn.Parameter]] = {}
+    for parameter, gradient in zip(parameters, gradients, strict=True):
+        kinds.setdefault((gradient.device, gradient.dtype), []).append(parameter)
+    if objective.scaler is not None:
+        unscale = partial(objective.scaler.unscale_, objective.optimizer)
+        # It writes once for each kind of gradients, at the end: of several, those of the first would be scaled twice.
+        unscale() if len(kinds) > 1 else repeated_in_step(unscale, objective.name, device)
+
+    def read() -> tuple[Tensor, list[float]]:
+        total = torch.nn.utils.get_total_norm(gradients)
+        if hasattr(total, "full_tensor"):  # of weights that are spread over the ranks
+            total = total.full_tensor()
+        return total, torch.stack([*terms.values(), total]).tolist()
+
+    # Spread over the ranks they are summed by all of them, who would not do it again.
+    is_spread = any(hasattr(gradient, "full_tensor") for gradient in gradients)
+    total, (*values, norm) = read() if is_spread else repeated_in_step(read, objective.name, device)
     if max_norm is not None and isfinite(norm) and norm > max_norm:
-        torch.nn.utils.clip_grads_with_norm_(parameters, max_norm, total)
+        for alike in kinds.values():  # one operator writes them all
+            clip = partial(torch.nn.utils.clip_grads_with_norm_, alike, max_norm, total)
+            clip() if is_spread else repeated_in_step(clip, objective.name, device)
     return dict(zip(terms, values, strict=True)), norm
 
 

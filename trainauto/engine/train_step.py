@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
 
 from trainauto.core.batch import Batch
-from trainauto.core.errors import InputError, Saving, have_saved
+from trainauto.core.errors import InputError, Problem, Saving, have_saved
 from trainauto.core.objectives import parameters_of
 from trainauto.core.plan import BATCH_SIZE
 from trainauto.core.process import without_memory_limit
@@ -18,6 +18,7 @@ from trainauto.engine.reduce import reduce_failure, reduce_step
 from trainauto.engine.step import StepSettings, tell_weight
 from trainauto.engine.step_outcome import DoesNotFit, Stepped
 from trainauto.engine.training import Training
+from trainauto.memory.monitor.oom import in_words, shortage_in
 from trainauto.memory.monitor.release import heap_trimmed_after, release_between_plans
 
 logger = logging.getLogger(__name__)
@@ -27,16 +28,16 @@ AS_LARGE = 0.95
 
 
 def next_batch(run: Training, batches: Iterator[Batch]) -> Batch:
-    """Return the next batch; where a file cannot be read, tell the other ranks, and all save and leave.
+    """Return the next batch; where a file cannot be read, or memory runs out, tell the other ranks; all save and leave.
 
     Raises:
-        InputError: an unreadable file.
+        InputError: an unreadable file, or no memory to make the batch, here or in a worker.
     """
     # On the CPU, what samples leave in the heap would be counted as the step's.
     leaves_some = run.budget_bytes is not None and run.loader.loads_here and run.model.device.type == "cpu"
     try:
         with without_memory_limit(), heap_trimmed_after() if leaves_some else nullcontext():
-            batch = next(batches)
+            batch = _made(batches)
     except InputError as error:
         if not run.ranks.reduces_in_backward:  # there nobody waits where a word would be heard
             tell_weight(run.loader.dataset.workload, 0.0, run.ranks)  # the others ask for it before they compute
@@ -44,6 +45,15 @@ def next_batch(run: Training, batches: Iterator[Batch]) -> Batch:
             have_saved(error, Saving.TOGETHER)
         raise
     return batch
+
+
+def _made(batches: Iterator[Batch]) -> Batch:
+    try:
+        return next(batches)
+    except (RuntimeError, MemoryError) as error:
+        message = in_words(shortage_in(error))
+    advice = "Take fewer workers or a smaller batch, or have other programs leave room; the batch comes again."
+    raise InputError(Problem(f"memory ran out while the next batch was made: {message}", advice=advice))
 
 
 def begin_step(run: Training, batch: Batch) -> StepSettings:

@@ -9,6 +9,8 @@ import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
 
+from trainauto.memory.monitor.oom import is_out_of_memory
+
 LEAST_MAPPED_BYTES = 64 * 1024
 """Smaller copies are not worth pages of their own."""
 
@@ -62,7 +64,19 @@ def versions_of(tensors: Collection[Tensor]) -> list[int]:
 
 
 def is_same(value: Any, copy: Any) -> bool:
-    """Say whether a value still is what its copy holds; NaN is the same as NaN."""
+    """Say whether a value is known to still be what its copy holds; NaN is the same as NaN.
+
+    Where there is no memory to compare them it is not known: one more copy a step, and one more put back, do no harm.
+    """
+    try:
+        return _is_same(value, copy)
+    except (RuntimeError, MemoryError) as error:
+        if not is_out_of_memory(error):
+            raise
+    return False
+
+
+def _is_same(value: Any, copy: Any) -> bool:
     if value.shape != copy.shape or value.dtype != copy.dtype:
         return False
     if isinstance(value, np.ndarray):

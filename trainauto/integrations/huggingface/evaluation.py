@@ -23,7 +23,7 @@ from trainauto.integrations.structure import Structure, leaves_of
 from trainauto.memory.cost.measured_bound import MeasuredBound
 from trainauto.memory.monitor import onednn
 from trainauto.memory.monitor.meter import MemoryMeter
-from trainauto.memory.monitor.oom import in_words, is_out_of_memory
+from trainauto.memory.monitor.oom import in_words, is_out_of_memory, shortage_in
 from trainauto.memory.monitor.release import release_memory
 
 logger = logging.getLogger(__name__)
@@ -102,6 +102,25 @@ class EvaluationMemory:
             self._limited, self._losses_due = nullcontext, 0
             if trainer.gather_function == self._gathered:
                 trainer.gather_function = given
+
+    @contextmanager
+    def naming_shortage(self) -> Iterator[None]:
+        """Say what to do where memory runs out beside the forward passes, which no smaller batch would cure.
+
+        Raises:
+            NothingFitsError: it does.
+        """
+        try:
+            yield
+        except (RuntimeError, MemoryError) as error:
+            message = in_words(shortage_in(error))
+        else:
+            return
+        raise NothingFitsError(
+            f"memory ran out in the evaluation beside its forward passes, in what is kept of them or in metrics "
+            f"({message})\n  What was trained is kept up to the last checkpoint. Resume with "
+            "eval_accumulation_steps=1, prediction_loss_only=True or a smaller eval_dataset."
+        )
 
     def _gathered(self, given: Any) -> Any:
         count, self._losses_due = self._losses_due, 0

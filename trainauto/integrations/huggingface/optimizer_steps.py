@@ -2,17 +2,21 @@
 
 from collections.abc import Callable
 from functools import wraps
-from typing import Any
+from typing import Any, TypeVar
 
 from torch import nn
 from torch.optim import Optimizer
 
-from trainauto.engine.optimizer_step import stepping
+from trainauto.core.objectives import parameters_of
+from trainauto.engine.optimizer_step import repeated_in_step, stepping
 from trainauto.engine.run_errors import OptimizerOutOfMemoryError
 from trainauto.engine.training import Training
 from trainauto.integrations.huggingface.checkpoints import written_checkpoints
 from trainauto.integrations.loop_model import LoopModel
 from trainauto.integrations.single_values import SingleValues
+from trainauto.memory.monitor.oom import shortage_in
+
+T = TypeVar("T")
 
 
 def guard_steps(optimizer: Any, run: Training) -> Callable[[], None]:
@@ -55,6 +59,25 @@ def guard_steps(optimizer: Any, run: Training) -> Callable[[], None]:
             del optimizer.step
 
     return undo
+
+
+def clipped(clip: Callable[[], T], run: Training) -> T:
+    """Call what clips the gradients of a step, once more where memory runs out before it changed any.
+
+    Raises:
+        OptimizerOutOfMemoryError: memory ran out, in a call that may not be repeated or twice; no weight has changed.
+    """
+    (objective,) = run.model.objectives()
+    gradients = (parameter.grad for parameter in parameters_of(objective))
+    kinds = {(gradient.device, gradient.dtype) for gradient in gradients if gradient is not None}
+    # One operator writes all gradients of a kind, after all others. Scaled ones are unscaled before, and only once.
+    if objective.scaler is None and run.ranks.world_size == 1 and len(kinds) <= 1:
+        return repeated_in_step(clip, objective.name, run.model.device)
+    try:
+        return clip()
+    except (RuntimeError, MemoryError) as error:
+        message = shortage_in(error)
+    raise OptimizerOutOfMemoryError(objective.name, message, is_whole=True)
 
 
 def say_where_to_go_on(error: OptimizerOutOfMemoryError, output_dir: str, steps: int) -> None:

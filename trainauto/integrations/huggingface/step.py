@@ -23,6 +23,7 @@ from trainauto.engine.step_outcome import DoesNotFit, Gradients, Stepped
 from trainauto.engine.train_step import begin_step, give_back, record_step, take_in
 from trainauto.engine.training import Training
 from trainauto.integrations.huggingface.loss import TrainerLoss, Weighing
+from trainauto.memory.monitor.release import repeatable
 
 logger = logging.getLogger(__name__)
 
@@ -147,9 +148,11 @@ def _as_share(
     if not isinstance(mine, Gradients) or share == 1:
         return mine
     gradients = [parameter.grad for parameter in parameters_of(objective) if parameter.grad is not None]
+    terms = mine.terms
+    shared = repeatable(lambda: {name: term * share for name, term in terms.items()}, run.model.device)
     if gradients:
-        torch._foreach_mul_(gradients, share)
-    return replace(mine, terms={name: term * share for name, term in mine.terms.items()})
+        torch._foreach_mul_(gradients, share)  # last: it writes
+    return replace(mine, terms=shared)
 
 
 def is_left_out(run: Training, grad_norm: Any) -> bool:
@@ -192,7 +195,7 @@ def finish(
     pieces: dict[str, MicrobatchSplit] = {} if gradients.split == as_planned(batch) else {name: gradients.split}
     norms, noise = gradients.norms, {}
     if norms is not None and grad_norm is not None:
-        square = float(norms.total()) / pending.loss_factor**2
+        square = float(repeatable(norms.total, run.model.device)) / pending.loss_factor**2
         sample = NoiseSample(square, float(grad_norm) ** 2, norms.parts, samples_or_tokens(batch))
         noise = {name: sample} if sample.is_told else {}
     outcome = Stepped(

@@ -4,6 +4,7 @@ import logging
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from trainauto.integrations.huggingface.checkpoints import checkpoint_to_take, w
 from trainauto.integrations.huggingface.evaluation import EvaluationMemory
 from trainauto.integrations.huggingface.hooks import TrainingHooks
 from trainauto.integrations.huggingface.loss import declared_weighing
-from trainauto.integrations.huggingface.optimizer_steps import say_where_to_go_on
+from trainauto.integrations.huggingface.optimizer_steps import clipped, say_where_to_go_on
 from trainauto.integrations.huggingface.overrides import check_overrides, no_planned_batches
 from trainauto.integrations.huggingface.refusals import check_train_dataset, check_trainer
 from trainauto.integrations.huggingface.rollback import Undone, undone_by
@@ -220,7 +221,7 @@ class MemoryAwareTraining(TrainingHooks):
             output = loop(*arguments, metric_key_prefix=metric_key_prefix, **options)
             self._tell_of_evaluation(metric_key_prefix, output)
             return output
-        with self._evaluation.whole_loop():
+        with self._evaluation.whole_loop(), self._evaluation.naming_shortage():
             output = loop(*arguments, metric_key_prefix=metric_key_prefix, **options)
         self._evaluation.end(metric_key_prefix, output.metrics)
         self._tell_of_evaluation(metric_key_prefix, output)
@@ -241,7 +242,7 @@ class MemoryAwareTraining(TrainingHooks):
 
     def _clip_grad_norm(self, model: nn.Module) -> Any:
         """Clip at what the arguments say, or at what was decided since."""
-        clip = super()._clip_grad_norm  # type: ignore[misc]
+        clip = self._clip_again(super()._clip_grad_norm)  # type: ignore[misc]
         if self.memory is None or not self.memory.clips_as_decided:
             return clip(model)
         given, norm = self.args.max_grad_norm, self.memory.max_norm()
@@ -250,6 +251,11 @@ class MemoryAwareTraining(TrainingHooks):
             return clip(model)
         finally:
             self.args.max_grad_norm = given
+
+    def _clip_again(self, clip: Callable[[nn.Module], Any]) -> Callable[[nn.Module], Any]:
+        """Return what clips, so that running out of memory in it is survived while the engine runs the steps."""
+        run = self.memory.training if self.memory is not None else None
+        return clip if run is None else lambda model: clipped(partial(clip, model), run)
 
     def _get_grad_norm(self, model: nn.Module, grad_norm: Any = None) -> Any:
         decided = self.memory is not None and self.memory.clips_as_decided and self.memory.max_norm() is not None

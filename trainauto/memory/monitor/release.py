@@ -3,13 +3,15 @@
 import ctypes
 import gc
 import platform
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import TypeVar
 
 import torch
 
 from trainauto.core.units import MIB
 from trainauto.memory.monitor import budget, onednn
+from trainauto.memory.monitor.oom import is_out_of_memory
 
 OLDEST_GARBAGE, YOUNG_GARBAGE = 2, 1
 """Generations of Python's garbage. To look at all of it takes .2 s where transformers is loaded, the young .01 s.
@@ -17,6 +19,8 @@ OLDEST_GARBAGE, YOUNG_GARBAGE = 2, 1
 A cycle is young until some 7,000 further objects were made: a step's own mostly are."""
 
 _LEFT_BYTES = MIB // 2
+
+T = TypeVar("T")
 
 
 def release_memory(device: torch.device, generation: int = OLDEST_GARBAGE) -> None:
@@ -35,6 +39,18 @@ def release_memory(device: torch.device, generation: int = OLDEST_GARBAGE) -> No
         return
     trim_heap()
     onednn.leave_if_broken()
+
+
+def repeatable(call: Callable[[], T], device: torch.device) -> T:
+    """Call what leaves everything as it was where memory runs out in it; then once more, after memory was released."""
+    try:
+        return call()
+    except (RuntimeError, MemoryError) as error:
+        if not is_out_of_memory(error):
+            raise
+    # Outside the handler: the error's traceback holds what the call had made.
+    release_memory(device)
+    return call()
 
 
 def release_between_plans(device: torch.device) -> None:

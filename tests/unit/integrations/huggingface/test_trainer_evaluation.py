@@ -260,3 +260,12 @@ def test_its_peak_is_what_it_adds_within_training_and_without(tmp_path: Path) ->
     for figures in (before, *within, trainer.evaluate()):
         assert 0 <= figures["eval_peak_memory_mib"] < 90
     assert len(held)
+
+
+def test_metrics_that_run_out_of_memory_are_said_to(tmp_path: Path) -> None:
+    def metrics(_prediction: Any) -> dict[str, float]:
+        return {"sum": float(torch.empty(2**60, dtype=torch.uint8).sum())}
+
+    trainer = watched(tmp_path, tiny_model(), rows(), more={"compute_metrics": metrics})
+    with pytest.raises(NothingFitsError, match=r"(?s)beside its forward passes.*eval_accumulation_steps=1"):
+        trainer.evaluate(rows(ragged=True))

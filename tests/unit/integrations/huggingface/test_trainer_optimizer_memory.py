@@ -1,5 +1,6 @@
 """A memory-aware Trainer whose optimizer runs out of memory in its step."""
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +61,36 @@ def test_a_half_made_step_ends_training_in_words_and_is_never_saved(tmp_path: Pa
     again, _ = prepared(tmp_path / "run", optim)
     again.train(resume_from_checkpoint=True)
     assert torch.equal(weights(again.model), weights(plain.model))
+
+
+@pytest.mark.parametrize("place", [1, 5, 7])
+def test_clipping_that_runs_out_of_memory_runs_again(tmp_path: Path, place: int) -> None:
+    results = []
+    for fails in (None, FailsAt(place)):
+        trainer = watched(tmp_path / str(fails is None), tiny_model(), rows(), max_grad_norm=0.1, **OPTIONS)
+        clip_with(trainer, fails)
+        trainer.train()
+        results.append(weights(trainer.model))
+        assert fails is None or fails.seen >= place
+    assert torch.equal(*results)
+
+
+def test_clipping_that_does_not_fit_twice_ends_training_in_words(tmp_path: Path) -> None:
+    trainer = watched(tmp_path, tiny_model(), rows(), max_grad_norm=0.1, **OPTIONS)
+    clip_with(trainer, FailsAt(1, again=True))
+    with pytest.raises(OptimizerOutOfMemoryError, match=r"(?s)changed no weight.*checkpoint-3 is the last whole"):
+        trainer.train()
+
+
+def clip_with(trainer: Watched, fails: FailsAt | None) -> None:
+    """Have accelerate's clipping of one step run out of memory."""
+    clip = trainer.accelerator.clip_grad_norm_
+
+    def failing(*arguments: Any, **options: Any) -> Any:
+        with fails if fails is not None and trainer.state.global_step == FAILING_STEP - 1 else nullcontext():
+            return clip(*arguments, **options)
+
+    trainer.accelerator.clip_grad_norm_ = failing
 
 
 def test_a_step_that_wrote_nothing_runs_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
