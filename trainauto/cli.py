@@ -1,7 +1,6 @@
 """The command line: which commands there are, errors as people need them, exit codes."""
 
 import argparse
-import errno
 import io
 import os
 import sys
@@ -27,11 +26,10 @@ from trainauto.commands import (
 )
 from trainauto.commands import list as list_known
 from trainauto.core.errors import InputError, TrainautoError
+from trainauto.core.system_errors import FULL, reason_of, remedy
 from trainauto.core.words import visible, visible_lines
 
 # Nothing here may import torch at the top: options are checked, and the environment set, before it is loaded.
-
-_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 OTHER_RANKS_WAIT_S = 10.0
 """How long ranks wait that print no error of the option file: torchrun ends them once the first rank has printed it."""
@@ -78,11 +76,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"\n{visible_lines(str(error))}\n", file=sys.stderr)
         return error.exit_code
     except OSError as error:
-        if error.errno not in _FULL:
+        if not (what_to_do := remedy(error.errno)):
             raise
-        where = f" for {visible(str(error.filename))}" if error.filename else ""
+        where = visible(str(error.filename)) if error.filename else ""
+        if error.errno in FULL:
+            what = f"no room on the disk for {where}" if where else "no room on the disk"
+        else:
+            what = f"{where}: {reason_of(error.errno)}" if where else reason_of(error.errno)
         then = "resume with --auto_resume" if hasattr(parsed, "auto_resume") else "try again"
-        print(f"\nno room on the disk{where}\n  Make room, then {then}.\n", file=sys.stderr)
+        print(f"\n{what}\n  {what_to_do}, then {then}.\n", file=sys.stderr)
         return 1
     except KeyboardInterrupt as error:
         print("\nstopped at once; what was not saved before is lost", file=sys.stderr)

@@ -1,12 +1,14 @@
 """Logs that end before their checkpoint, and disks that take nothing for a while."""
 
 import errno
+import io
 import json
 import os
 import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,6 +16,9 @@ import pytest
 from tests.integration.begun_runs import MORE, copied, trained_in, words_of
 from tests.integration.commands import command, latest_weights, run_directory, step_records, train
 from trainauto.core import line_file
+from trainauto.core.records import StepRecord
+from trainauto.engine import loop
+from trainauto.engine.run import Run
 
 
 @pytest.fixture(scope="module")
@@ -113,6 +118,82 @@ def test_a_disk_that_fails_for_some_steps_costs_no_line(
     assert "JsonLines could not write" in said
     assert "all of it was written later" in said
     assert latest_weights(run) == latest_weights(run_directory(trained))
+
+
+def refusing(real: Callable[..., Any], part: str, number: int, log: list[str]) -> Callable[..., Any]:
+    """Return a function of the system that refuses paths with a part, and notes them."""
+
+    def call(path: Any, *rest: Any, **named: Any) -> Any:
+        if part in os.fsdecode(path) and (real is not io.open or {"w", "a", "x"} & {*str(rest[:1])}):
+            log.append(os.fsdecode(path))
+            raise OSError(number, os.strerror(number), path)
+        return real(path, *rest, **named)
+
+    return call
+
+
+@pytest.mark.parametrize(
+    ("part", "number", "what", "saved"),
+    [
+        ("validation/val/", errno.EROFS, "validation/val/image_000: Read-only file system Make the disk writable", 6),
+        ("checkpoints/", errno.EACCES, "checkpoints/step_00000005: Permission denied Give this user the right", 0),
+        ("config.json", errno.EMFILE, "config.json: Too many open files Allow more open files (ulimit -n 65536)", 0),
+    ],
+)
+def test_what_cannot_be_written_is_named_with_a_remedy(
+    tmp_path: Path, trained: Path, monkeypatch: pytest.MonkeyPatch, part: str, number: int, what: str, saved: int
+) -> None:
+    shutil.copytree(trained.parent / "gt", tmp_path / "gt")
+    options = shutil.copy(trained, tmp_path / "run.yml")
+    refused: list[str] = []
+    with monkeypatch.context() as patched:
+        for module, name in ((io, "open"), (os, "mkdir"), (os, "replace")):
+            patched.setattr(module, name, refusing(getattr(module, name), part, number, refused))
+        done = train(options, "--force_yml", "val:save_img=true")
+    assert refused
+    assert done.returncode == 1
+    assert what in words_of(done)
+    assert "then resume with --auto_resume." in words_of(done)
+    assert "Traceback" not in done.stdout + done.stderr
+    checkpoints = sorted((run_directory(options) / "checkpoints").glob("step_*"))
+    assert [folder.name for folder in checkpoints][-1:] == ([f"step_{saved:08d}"] if saved else [])
+
+
+def test_a_run_that_was_moved_while_it_trained_is_named_and_not_begun_twice(
+    tmp_path: Path, trained: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(trained.parent / "gt", tmp_path / "gt")
+    options = shutil.copy(trained, tmp_path / "run.yml")
+    take_in, experiments = loop.take_in, tmp_path / "experiments"
+
+    def moving(run: Run, record: StepRecord) -> None:
+        take_in(run, record)
+        if record.step == 5:
+            experiments.rename(tmp_path / "moved")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(loop, "take_in", moving)
+        done = train(options, "--force_yml", "val:save_img=true", "val:val_freq=5")
+    assert done.returncode == 1
+    assert "No such file or directory Put back what was moved, renamed or deleted, then resume" in words_of(done)
+    assert "Traceback" not in done.stdout + done.stderr
+    assert not experiments.exists()
+    (tmp_path / "moved").rename(experiments)
+    os.utime(run_directory(options) / "owner_1.json", (0, 0))  # its process would have gone by now
+    done = train(options, "--auto_resume")
+    assert done.returncode == 0, done.stderr
+    assert latest_weights(run_directory(options)) == latest_weights(run_directory(trained))
+
+
+def test_what_a_kill_leaves_half_written_is_swept_at_the_resume(begun: Path) -> None:
+    run = run_directory(begun)
+    (run / "validation" / "val").mkdir(exist_ok=True)
+    places = [run, run / "validation" / "val", run / "checkpoints", run / "checkpoints" / "step_00000012"]
+    for place in places:
+        (place / f".half.json.{'0f' * 16}.tmp").write_text("{")
+    done = train(begun, "--auto_resume", *MORE)
+    assert done.returncode == 0, done.stderr
+    assert not list(run.rglob(".*.tmp"))
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="asks Linux for the names of open files")

@@ -7,6 +7,7 @@ from typing import Any
 
 from trainauto.builders.components import locate_errors
 from trainauto.core.errors import InputError, Problem
+from trainauto.core.files import remove_leftovers
 from trainauto.core.sharding import SampleSharding
 from trainauto.data import DatasetScan, DynamicDataset
 from trainauto.distributed.communicator import Communicator
@@ -143,6 +144,7 @@ def earlier_run(
             return []
         try:
             lock.take(directory.path)
+            remove_leftovers(directory.path, below=True)
             newest = checkpoints_of(directory, settings, ranks).newest_whole()
         except InputError as error:
             refused.append(error)

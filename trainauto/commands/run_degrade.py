@@ -14,7 +14,7 @@ from trainauto.builders.data import build_train_set
 from trainauto.builders.image_model import build_network
 from trainauto.commands.whole_options import check_components, load_whole
 from trainauto.core.errors import InputError, Problem
-from trainauto.core.files import write_atomically
+from trainauto.core.files import remove_leftovers, write_atomically
 from trainauto.core.words import counted
 from trainauto.data.dynamic_dataset import SampleKey
 from trainauto.data.sampler import ShuffledStream
@@ -106,6 +106,7 @@ def _value(value: object) -> str:
 
 def write_pairs(dataset: ImageDataset, folder: Path) -> None:
     """Write every whole image of a set and its degraded version, each as PNG of the same name."""
+    remove_leftovers(folder, below=True)
     for index in range(dataset.images):
         sample = dataset.full_sample(index)
         for kind in ("gt", "lq"):

@@ -18,7 +18,7 @@ from torch import Tensor
 import trainauto
 from trainauto.commands.common_arguments import check_free, named_network
 from trainauto.core.errors import InputError, Problem
-from trainauto.core.files import write_atomically
+from trainauto.core.files import OTHERS_ARE_DONE_S, remove_leftovers, write_atomically
 from trainauto.core.units import KIB, MIB, size_text
 from trainauto.inference.load_network import AVERAGED, AVERAGES, WEIGHTS, LoadedNetwork
 from trainauto.models.usable_weights import check_values
@@ -54,6 +54,7 @@ def export(parsed: argparse.Namespace, chosen: str, size_px: tuple[int, int] | N
         else:
             says.extend(_write_safetensors(trained, temporary, half=parsed.half))
 
+    remove_leftovers(out.parent, older_than_s=OTHERS_ARE_DONE_S)
     try:
         write_atomically(out, write)
     except OSError as error:

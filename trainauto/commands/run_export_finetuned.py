@@ -9,7 +9,7 @@ from safetensors import SafetensorError
 from trainauto.builders.finetuned import FinetunedModel, Loaded, load_finetuned
 from trainauto.commands.trained_model import check_folder_of_export
 from trainauto.core.errors import InputError, Problem
-from trainauto.core.files import directory_written_atomically
+from trainauto.core.files import OTHERS_ARE_DONE_S, directory_written_atomically, remove_leftovers
 from trainauto.core.units import size_text
 from trainauto.storage.run_directory import RunDirectory
 from trainauto.tasks.finetune.epoch_models import PROGRESS_FILE
@@ -43,6 +43,7 @@ def export_finetuned(
     check_folder_of_export(out, overwrite=overwrite)
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
+        remove_leftovers(out.parent, older_than_s=OTHERS_ARE_DONE_S)
         with directory_written_atomically(out) as temporary, without_library_noise():
             _write(trained, temporary, merge=merge, half=half)
     except (OSError, SafetensorError) as error:

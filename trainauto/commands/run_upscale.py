@@ -16,6 +16,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemaining
 from trainauto.builders.data import trains_on_luma
 from trainauto.commands.common_arguments import named_network
 from trainauto.core.errors import InputError, Problem
+from trainauto.core.files import OTHERS_ARE_DONE_S, remove_leftovers
 from trainauto.core.process import without_memory_limit
 from trainauto.core.units import size_text
 from trainauto.core.words import counted, visible, visible_lines
@@ -65,6 +66,8 @@ def upscale(parsed: argparse.Namespace, budget_bytes: int | None) -> int:
     """
     console = Console(stderr=parsed.json, highlight=False, markup=False, soft_wrap=True)
     jobs = planned(parsed.input, parsed.output)
+    for folder in {job.target.parent for job in jobs}:
+        remove_leftovers(folder, older_than_s=OTHERS_ARE_DONE_S)
     if parsed.input.is_dir() and (others := others_in_words(parsed.input)):
         console.print(f"files in {visible(str(parsed.input))} that are no pictures of a kind that is read: {others}")
     device = _device(parsed.device)

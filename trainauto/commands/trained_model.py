@@ -15,7 +15,12 @@ from trainauto.builders.load_plugins import load_plugins
 from trainauto.builders.precision import choose_precision
 from trainauto.builders.task_parts import PartsRequest, TaskParts
 from trainauto.core.errors import InputError, Problem
-from trainauto.core.files import directory_written_atomically, write_text_atomically
+from trainauto.core.files import (
+    OTHERS_ARE_DONE_S,
+    directory_written_atomically,
+    remove_leftovers,
+    write_text_atomically,
+)
 from trainauto.core.json_text import to_json
 from trainauto.core.record_json import validation_to_dict
 from trainauto.core.records import ValidationRecord
@@ -153,6 +158,7 @@ def write(
             network = network.half()
         try:
             out.parent.mkdir(parents=True, exist_ok=True)
+            remove_leftovers(out.parent, older_than_s=OTHERS_ARE_DONE_S)
             with directory_written_atomically(out) as temporary:
                 how = trained.parts.write_network(network, temporary)
         except (OSError, SafetensorError) as error:

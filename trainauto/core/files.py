@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import tempfile
+import time
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -13,7 +14,10 @@ from pathlib import Path
 from typing import Any, Literal
 from uuid import uuid4
 
-_NOT_WRITTEN = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO})
+from trainauto.core.errors import TrainautoError
+from trainauto.core.system_errors import FULL, errno_of, reason_of
+
+_NOT_WRITTEN = FULL | {errno.EIO}
 """What a flush says where the system has taken bytes that it then found no place for."""
 
 
@@ -21,19 +25,44 @@ _LONGEST_PART_BYTES = 200
 """Of a folder's or a file's name: disks take 255, of which extensions and temporary files need some."""
 _SEPARATOR = re.compile(r"[/\\]")
 
+_LEFTOVER = re.compile(r"\..*\.[0-9a-f]{32}\.tmp(\.\w+)?|\.step_\d+\.tmp")
+"""Names of temporary files and folders, those of earlier versions included: nobody else calls a file so."""
+
+OTHERS_ARE_DONE_S = 3600.0
+"""Age of leftovers in folders that several processes write into."""
+
 
 def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
-    """Have ``write`` fill a temporary file beside ``path``, flush it to disk, then put it in place in one rename."""
+    """Have ``write`` fill a temporary file beside ``path``, flush it to disk, then put it in place in one rename.
+
+    Raises:
+        OSError: that cannot be done; it names ``path``.
+    """
     temporary = _temporary_beside(path)
     try:
-        write(temporary)
-        flush_to_disk(temporary)
-        os.replace(temporary, path)
-        flush_to_disk(path.parent)
+        with _errors_naming(path):
+            write(temporary)
+            flush_to_disk(temporary)
+            os.replace(temporary, path)
+            flush_to_disk(path.parent)
     except BaseException:
         with suppress(OSError):
             temporary.unlink(missing_ok=True)
         raise
+
+
+@contextmanager
+def _errors_naming(path: Path) -> Iterator[None]:
+    """Have errors of the system name what was to be written: they name a temporary file, or none at all."""
+    try:
+        yield
+    except TrainautoError:
+        raise
+    except Exception as error:
+        number = errno_of(error)
+        if number is None:
+            raise
+        raise OSError(number, reason_of(number), str(path)) from error
 
 
 def write_text_atomically(path: Path, text: str) -> None:
@@ -55,21 +84,36 @@ def directory_written_atomically(path: Path) -> Iterator[Path]:
     """Yield an empty directory beside ``path`` that takes its place, flushed, when the block ends without an error.
 
     An existing ``path`` is replaced. Leftovers of writers that were killed begin with a dot and end with ``.tmp``.
+
+    Raises:
+        OSError: that cannot be done; it names ``path``.
     """
     temporary = _temporary_beside(path)
-    temporary.mkdir()
     try:
-        yield temporary
-        for child in temporary.iterdir():
-            flush_to_disk(child)
-        flush_to_disk(temporary)
-        if path.exists():
-            shutil.rmtree(path)
-        os.replace(temporary, path)
-        flush_to_disk(path.parent)
+        with _errors_naming(path):
+            temporary.mkdir()
+            yield temporary
+            for child in temporary.iterdir():
+                flush_to_disk(child)
+            flush_to_disk(temporary)
+            if path.exists():
+                remove_folder(path)
+            os.replace(temporary, path)
+            flush_to_disk(path.parent)
     except BaseException:
         shutil.rmtree(temporary, ignore_errors=True)
         raise
+
+
+def remove_folder(folder: Path) -> None:
+    """Have a folder be gone at once; what of it cannot be deleted now is a leftover as those of killed writers.
+
+    Raises:
+        OSError: it stays as it is.
+    """
+    doomed = _temporary_beside(folder)
+    os.replace(folder, doomed)
+    shutil.rmtree(doomed, ignore_errors=True)
 
 
 def place_below(folder: Path, name: str) -> Path:
@@ -123,13 +167,23 @@ def nearest_folder(path: Path) -> tuple[Path, str]:
     return there, ""
 
 
-def remove_leftovers(folder: Path) -> None:
-    """Delete what killed writers left in ``folder``."""
-    for leftover in folder.glob(".*.tmp"):
-        if leftover.is_dir():
-            shutil.rmtree(leftover, ignore_errors=True)
-        else:
-            leftover.unlink(missing_ok=True)
+def remove_leftovers(folder: Path, *, below: bool = False, older_than_s: float = 0.0) -> None:
+    """Delete what killed writers left in ``folder``; what cannot be deleted stays.
+
+    Args:
+        folder: which; it need not be there.
+        below: in the folders below it, too.
+        older_than_s: how long it must have been unchanged, where others may be writing now.
+    """
+    leftovers = [path for path in (folder.rglob if below else folder.glob)(".*.tmp*") if _LEFTOVER.fullmatch(path.name)]
+    for leftover in leftovers:
+        with suppress(OSError):
+            if older_than_s and time.time() - leftover.lstat().st_mtime < older_than_s:
+                continue
+            if leftover.is_dir() and not leftover.is_symlink():
+                shutil.rmtree(leftover, ignore_errors=True)
+            else:
+                leftover.unlink(missing_ok=True)
 
 
 def _temporary_beside(path: Path) -> Path:

@@ -13,10 +13,16 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
 
 from trainauto.core.errors import CheckpointError, InputError, Problem, TrainautoError, nearest
-from trainauto.core.files import directory_written_atomically, remove_leftovers, write_atomically, write_json_atomically
+from trainauto.core.files import (
+    directory_written_atomically,
+    remove_folder,
+    remove_leftovers,
+    write_atomically,
+    write_json_atomically,
+)
+from trainauto.core.system_errors import FULL, reason_of, remedy
 from trainauto.core.units import MIB
 from trainauto.engine.best import Best
 from trainauto.engine.checkpoint_integrity import damage_of, noted_sums, sums_renewed, write_sums
@@ -63,7 +69,7 @@ class Checkpoints:
             again: on a full disk, delete older checkpoints one by one and try again; the newest and the best stay.
 
         Raises:
-            DiskFullError: there is no room; the newest checkpoint is as it was.
+            CheckpointNotWrittenError: there is no room, or the disk fails; the newest checkpoint is as it was.
         """
         target = self.path(step)
 
@@ -81,7 +87,7 @@ class Checkpoints:
         """Replace the state of a checkpoint whose weights are those of now.
 
         Raises:
-            DiskFullError: there is no room; the checkpoint is as it was.
+            CheckpointNotWrittenError: there is no room, or the disk fails; the checkpoint is as it was.
         """
         folder = self.path(step)
 
@@ -95,10 +101,11 @@ class Checkpoints:
         while True:
             try:
                 return write()
-            except Exception as error:
-                if not is_disk_full(error):
-                    raise
+            except OSError as error:
+                number, file = error.errno, error.filename
             # Outside the handler: its traceback would keep what was being written alive.
+            if number not in FULL:
+                raise self._not_written(step, number, file)
             if not again or not self._delete_oldest(step):
                 raise self._full(step)
 
@@ -121,8 +128,16 @@ class Checkpoints:
         steps = self.steps()
         size = f"; one takes {_size_bytes(self.path(steps[-1])) / MIB:.1f} MiB" if steps else ""
         what = f"no room for the checkpoint of step {step} in {self.folder}: {free:.1f} MiB are free{size}"
-        stands = f"That of step {steps[-1]} is whole: make" if steps else "Make"
-        return DiskFullError(f"{what}\n  {stands} room, then resume with --auto_resume.")
+        return DiskFullError(f"{what}\n  {self._way_on(remedy(errno.ENOSPC))}")
+
+    def _not_written(self, step: int, number: int | None, file: str | None) -> "CheckpointNotWrittenError":
+        what = f"the checkpoint of step {step} cannot be written: {file or self.folder}: {reason_of(number)}"
+        return CheckpointNotWrittenError(f"{what}\n  {self._way_on(remedy(number) or 'See to that')}")
+
+    def _way_on(self, what_to_do: str) -> str:
+        steps = self.steps()
+        stands = f"That of step {steps[-1]} is whole: {what_to_do[0].lower()}{what_to_do[1:]}" if steps else what_to_do
+        return f"{stands}, then resume with --auto_resume."
 
     def point_at(self, step: int) -> None:
         """Have ``latest.json`` say which checkpoint is the newest and which the best; delete those no longer kept."""
@@ -140,9 +155,12 @@ class Checkpoints:
         Raises:
             InputError: there are some, and all are damaged; or one cannot be read now, which says nothing of it.
         """
-        candidates = sorted(
-            (folder for folder in self.folder.glob("step_*") if _step_of(folder) >= 0), key=_step_of, reverse=True
-        )
+        try:
+            there = [*self.folder.iterdir()]  # a pattern would find nothing where the folder cannot be read
+        except OSError as error:
+            advice = "Nothing was moved. Try again once it can be read."
+            raise InputError(Problem(f"{self.folder} cannot be read: {error}", advice=advice)) from error
+        candidates = sorted((folder for folder in there if _step_of(folder) >= 0), key=_step_of, reverse=True)
         damaged: dict[Path, str] = {}
         for candidate in candidates:
             try:
@@ -294,27 +312,15 @@ class Checkpoints:
                 self._delete(step)
 
     def _delete(self, step: int) -> None:
-        # Under a name that a later run sweeps up, should this one be killed half-way through.
-        doomed = self.path(step).rename(self.folder / f".{self.path(step).name}.tmp")
-        shutil.rmtree(doomed, ignore_errors=True)
+        remove_folder(self.path(step))  # a later run sweeps up what is left, should this one be killed half-way through
 
 
-class DiskFullError(TrainautoError):
+class CheckpointNotWrittenError(TrainautoError):
+    """The system did not let a checkpoint be written; the one before is as it was."""
+
+
+class DiskFullError(CheckpointNotWrittenError):
     """There is no room for a checkpoint, and nothing that could be deleted for it."""
-
-
-def is_disk_full(error: BaseException | None) -> bool:
-    """Whether an error comes from a disk, or a person's share of it, that is full."""
-    while error is not None:
-        if isinstance(error, OSError) and error.errno in _FULL:
-            return True
-        if isinstance(error, SafetensorError) and any(f"os error {number}" in str(error) for number in _FULL):
-            return True
-        error = error.__cause__ or error.__context__  # torch says something of its own
-    return False
-
-
-_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 class _OtherFormatError(CheckpointError):

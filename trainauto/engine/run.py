@@ -141,8 +141,8 @@ class Run(Training):
 
         Raises:
             TrainautoError: the weights of the ranks are no longer the same, or another process has taken the run over.
-            DiskFullError: there is no room.
             NoMemoryToSaveError: memory ran out, also without gradients, which are not needed after a step.
+            CheckpointNotWrittenError: there is no room, or the disk fails.
         """
         self.lock.check()
         with without_memory_limit():

@@ -1,6 +1,5 @@
 """Tells every sink what the engine reports and what any package logs; a sink that fails never fails the run."""
 
-import errno
 import logging
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -10,12 +9,11 @@ from types import TracebackType
 from trainauto.core.decisions import Decision, Rollback
 from trainauto.core.records import Progress, StepRecord, ValidationRecord
 from trainauto.core.run_events import DETAIL, ImageArray, Picture, RunEnd, RunSummary
+from trainauto.core.system_errors import FULL
 from trainauto.core.words import counted
 from trainauto.reporting.sinks import Sink
 
 LOGGER_NAME = "trainauto"
-
-_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 class Reporter:
@@ -125,7 +123,7 @@ class Reporter:
         """Keep a sink whose file could not be written: a disk becomes free, and a network drive comes back."""
         times = self._refused[sink][0] if sink in self._refused else 0
         self._refused[sink] = times + 1, error
-        what = "the disk is full" if error.errno in _FULL else os.strerror(error.errno) if error.errno else f"{error}"
+        what = "the disk is full" if error.errno in FULL else os.strerror(error.errno) if error.errno else f"{error}"
         self._warn_of_dropped_report(sink, f"cannot write: {what}. Reports wait or are dropped until it can")
 
     def _say_refused(self) -> None:

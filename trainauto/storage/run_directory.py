@@ -3,7 +3,6 @@
 ``experiments/<name>/<YYYYmmdd_HHMMSS>/`` holds one run; ``experiments/<name>/current`` leads to the newest of them.
 """
 
-import errno
 import mmap
 import os
 import re
@@ -16,8 +15,16 @@ from typing import Any
 from uuid import uuid4
 
 from trainauto.core.errors import InputError, Problem
-from trainauto.core.files import found_at, write_atomically, write_json_atomically, write_text_atomically
+from trainauto.core.files import (
+    OTHERS_ARE_DONE_S,
+    found_at,
+    remove_leftovers,
+    write_atomically,
+    write_json_atomically,
+    write_text_atomically,
+)
 from trainauto.core.json_text import read_object, step_of_line
+from trainauto.core.system_errors import FULL
 
 CURRENT = "current"
 
@@ -64,6 +71,7 @@ class RunDirectory:
                 Problem(f"{link} is a folder, but it is to lead to the newest run", advice="Rename or delete it.")
             )
         base.mkdir(parents=True, exist_ok=True)
+        remove_leftovers(base, older_than_s=OTHERS_ARE_DONE_S)
         run = cls(_make_folder(base))
         for part in (run.validation, run.checkpoints):
             part.mkdir()
@@ -289,7 +297,7 @@ def _keep_until(path: Path, step: int) -> None:
     try:
         write_atomically(path, partial(_copy, path, start=0, end=kept_bytes))
     except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+        if error.errno not in FULL:
             raise
         os.truncate(path, kept_bytes)  # there is no room for a copy, and this needs none
 

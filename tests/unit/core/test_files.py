@@ -1,11 +1,12 @@
 """Where files of any name are kept."""
 
+import errno
 import os
 from pathlib import Path, PureWindowsPath
 
 import pytest
 
-from trainauto.core.files import found_at, place_below, write_text_atomically
+from trainauto.core.files import found_at, place_below, remove_leftovers, write_atomically, write_text_atomically
 
 
 @pytest.mark.parametrize(
@@ -71,3 +72,46 @@ def test_what_there_is_at_a_path(tmp_path: Path) -> None:
         found_at(tmp_path / ("n" * 300)),
     ]
     assert found == ["folder", "file", "", ""]
+
+
+@pytest.mark.parametrize(
+    ("error", "number"),
+    [
+        (OSError(errno.EROFS, "written to where nothing can be"), errno.EROFS),
+        (RuntimeError("safetensors: I/O error: Input/output error (os error 5)"), errno.EIO),
+    ],
+)
+def test_what_cannot_be_written_is_named_by_its_own_name(tmp_path: Path, error: Exception, number: int) -> None:
+    def write(temporary: Path) -> None:
+        temporary.write_text("half")
+        raise error
+
+    with pytest.raises(OSError, match="kept") as caught:
+        write_atomically(tmp_path / "kept", write)
+    assert (caught.value.errno, caught.value.filename) == (number, str(tmp_path / "kept"))
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_error_that_is_not_the_systems_stays_as_it_is(tmp_path: Path) -> None:
+    def write(_temporary: Path) -> None:
+        raise KeyError("ours")
+
+    with pytest.raises(KeyError, match="ours"):
+        write_atomically(tmp_path / "kept", write)
+
+
+def test_leftovers_of_killed_writers_are_told_from_files_of_others(tmp_path: Path) -> None:
+    (tmp_path / "below").mkdir()
+    hexadecimal = "0123456789abcdef" * 2
+    for name in (f".a.json.{hexadecimal}.tmp", f".b.png.{hexadecimal}.tmp.png", f"below/.c.{hexadecimal}.tmp"):
+        (tmp_path / name).touch()
+    (tmp_path / f".d.{hexadecimal}.tmp").mkdir()
+    for kept in (".notes.tmp", ".template.tmpl", "e.tmp"):
+        (tmp_path / kept).touch()
+    remove_leftovers(tmp_path, older_than_s=3600)
+    assert len(list(tmp_path.iterdir())) == 7, "of writers that may be writing"
+    remove_leftovers(tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".notes.tmp", ".template.tmpl", "below", "e.tmp"]
+    remove_leftovers(tmp_path, below=True)
+    assert not list((tmp_path / "below").iterdir())
+    remove_leftovers(tmp_path / "none", below=True)

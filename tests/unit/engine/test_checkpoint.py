@@ -16,7 +16,7 @@ from safetensors.torch import save_file
 
 from trainauto.core.errors import CheckpointError, InputError
 from trainauto.engine.best import Best
-from trainauto.engine.checkpoint import Checkpoints, DiskFullError
+from trainauto.engine.checkpoint import CheckpointNotWrittenError, Checkpoints, DiskFullError
 from trainauto.engine.random_state import random_state, seed_everything, set_random_state
 
 
@@ -263,16 +263,61 @@ def test_a_failed_write_leaves_the_last_one(tmp_path: Path) -> None:
         (folder / "net_g.safetensors").write_bytes(b"half")
         raise OSError(errno.EIO, "unplugged")
 
-    with pytest.raises(OSError, match="unplugged"):
+    what = (
+        r"step 20 cannot be written: .*step_00000020: Input/output error\n  That of step 10 is whole: see to the disk"
+    )
+    with pytest.raises(CheckpointNotWrittenError, match=what):
         checkpoints.save(20, {}, fail)
     assert names(tmp_path) == ["latest.json", "step_00000010"]
     assert checkpoints.latest() == tmp_path / "step_00000010"
 
 
+def test_a_folder_in_the_place_of_the_pointer_is_named(tmp_path: Path) -> None:
+    checkpoints = Checkpoints(tmp_path, keep=2)
+    (tmp_path / "latest.json").mkdir()
+    what = r"latest\.json: Is a directory\n  That of step 10 is whole: move away what is in its place, then resume"
+    with pytest.raises(CheckpointNotWrittenError, match=what):
+        checkpoints.save(10, {}, write_weights)
+    assert Checkpoints(tmp_path, keep=2).newest_whole() == tmp_path / "step_00000010"
+
+
+def test_checkpoints_that_cannot_be_listed_are_not_taken_for_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checkpoints = Checkpoints(tmp_path, keep=2)
+    checkpoints.save(10, {}, write_weights)
+
+    def refused(path: str) -> list[str]:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+
+    monkeypatch.setattr(os, "listdir", refused)
+    monkeypatch.setattr(os, "scandir", refused)
+    with pytest.raises(InputError, match="cannot be read"):
+        checkpoints.newest_whole()
+
+
+def test_a_deletion_that_failed_half_way_hinders_no_later_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run goes back twice over the same step; the first time its files stay."""
+    checkpoints = Checkpoints(tmp_path, keep=5)
+    checkpoints.save(10, {}, write_weights)
+    with monkeypatch.context() as failing:
+        failing.setattr(os, "unlink", lambda *_args, **_kwargs: (_ for _ in ()).throw(PermissionError(errno.EACCES)))
+        for _ in range(2):
+            checkpoints.save(20, {}, write_weights)
+            checkpoints.drop_after(10)
+            assert checkpoints.steps() == [10]
+        checkpoints.save(10, {"value": 2}, write_weights)  # in place of one that is there
+    assert Checkpoints.read_state(checkpoints.path(10))["value"] == 2
+    assert len(names(tmp_path)) == 5
+    assert Checkpoints(tmp_path, keep=5).newest_whole() == tmp_path / "step_00000010"
+    assert names(tmp_path) == ["latest.json", "step_00000010"]
+
+
 def test_leftovers_of_a_killed_writer_are_swept(tmp_path: Path) -> None:
     Checkpoints(tmp_path, keep=2).save(10, {}, write_weights)
-    (tmp_path / ".step_00000020.abc.tmp").mkdir()
-    (tmp_path / ".latest.json.abc.tmp").write_text("{")
+    (tmp_path / f".step_00000020.{'0a' * 16}.tmp").mkdir()
+    (tmp_path / ".step_00000005.tmp").mkdir()  # of an earlier version, which was deleting it
+    (tmp_path / f".latest.json.{'0b' * 16}.tmp").write_text("{")
     assert Checkpoints(tmp_path, keep=2).latest() == tmp_path / "step_00000010"
     assert names(tmp_path) == ["latest.json", "step_00000010"]
 

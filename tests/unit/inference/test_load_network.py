@@ -73,7 +73,7 @@ def test_a_best_that_is_gone_is_the_latest(tmp_path: Path) -> None:
 
 def test_looking_leaves_a_writer_of_now_alone(tmp_path: Path) -> None:
     run = make_run(tmp_path, options_of(COMPACT))
-    half_written = run.checkpoints / ".step_00000020.abc.tmp"
+    half_written = run.checkpoints / f".step_00000020.{'0a' * 16}.tmp"
     half_written.mkdir()
     load_network(run.path, "best", CPU)
     assert half_written.is_dir()

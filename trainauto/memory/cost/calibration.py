@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from trainauto.core.files import write_json_atomically
+from trainauto.core.files import OTHERS_ARE_DONE_S, remove_leftovers, write_json_atomically
 
 logger = logging.getLogger(__name__)
 
@@ -75,6 +75,7 @@ class Calibration:
         """Keep what was learned, whole or not at all; a folder that cannot be written to costs nothing but that."""
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
+            remove_leftovers(self.path.parent, older_than_s=OTHERS_ARE_DONE_S)
             write_json_atomically(self.path, {"format": FORMAT, "kind": self._kind, "learned": dict(learned)})
         except OSError as error:
             logger.warning("what this run learned cannot be kept: %s", error)

@@ -132,7 +132,7 @@ class Validator:
                 if judged.output is None:
                     continue
                 if self._pictures is not None:
-                    _write_picture(self._file(self._pictures, judged.score.name, step), judged.output)
+                    _write_picture(self._pictures, self._file(self._pictures, judged.score.name, step), judged.output)
                 if len(shown) < SHOWN_PICTURES:
                     shown.append(Picture(judged.score.name, judged.output, judged.bicubic, judged.reference))
         metrics, baseline, left_out = mean_scores(scores)
@@ -278,7 +278,8 @@ def _to_pixels(image: Tensor) -> ImageArray:
     return pixels
 
 
-def _write_picture(file: Path, pixels: ImageArray) -> None:
+def _write_picture(folder: Path, file: Path, pixels: ImageArray) -> None:
+    folder.parent.mkdir(exist_ok=True)  # but nothing above: a run's folder that was moved is not begun a second time
     file.parent.mkdir(parents=True, exist_ok=True)
     stored = cv2.cvtColor(pixels, cv2.COLOR_RGB2BGR) if pixels.shape[2] == 3 else pixels
     _, encoded = cv2.imencode(".png", stored)

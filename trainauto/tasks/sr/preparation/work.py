@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from trainauto.core.errors import InputError, Problem
-from trainauto.core.files import write_atomically
+from trainauto.core.files import remove_leftovers, write_atomically
 from trainauto.tasks.sr.data.exif_orientation import AS_STORED, orientation_of
 from trainauto.tasks.sr.data.image_io import decoded, read_header
 from trainauto.tasks.sr.data.pixel_format import PixelFormat
@@ -130,9 +129,9 @@ def _write_png(file: Path, pixels: NDArray[Any]) -> None:
 
 def remove_unfinished(folder: Path) -> None:
     """Delete what a killed command left of files that it was writing below a folder."""
-    for leftover in [found for kind in (GT, LQ) for found in (folder / kind).rglob(".*.tmp")]:
-        with suppress(OSError):
-            leftover.unlink()
+    remove_leftovers(folder)
+    for kind in (GT, LQ):
+        remove_leftovers(folder / kind, below=True)
 
 
 BLOCK_PX = 8
