@@ -59,7 +59,8 @@ COMMANDS = (
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; return its exit code.
 
-    0 is success, 1 a failed run, 2 input that cannot be used, 130 and 143 a run stopped by SIGINT and SIGTERM.
+    0 is success, 1 a failed run, 2 input that cannot be used, 130, 143 and 129 a run stopped by SIGINT, SIGTERM and
+    SIGHUP.
     """
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # a name that the terminal has no letters for ends nothing

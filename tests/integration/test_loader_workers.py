@@ -1,7 +1,12 @@
 """Neither workers nor their number change what the loader draws; they end with it."""
 
+import json
 import multiprocessing
+import os
 import pickle
+import signal
+import sys
+import time
 from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
@@ -9,10 +14,12 @@ from pathlib import Path
 import pytest
 import torch
 
+from tests.integration.commands import run_directory, started, step_records, tiny_options, write_options
 from tests.scripted_loader import START, facts, follow, logged, photographs, run
 from trainauto.core.errors import InputError
 from trainauto.core.plan import Plan
 from trainauto.data import DynamicDataLoader, GTImageDataset
+from trainauto.data.worker_failures import WorkersFailedError, failure_of
 
 
 @pytest.fixture
@@ -109,3 +116,75 @@ def test_a_log_is_followed_to_the_bit_and_its_position_too(dataset: GTImageDatas
         for ours, theirs in zip(followed, batches[trained:], strict=True):
             assert torch.equal(ours.tensors["lq"], theirs.tensors["lq"])
         assert again == state  # the growth that was asked for after step 27 has not acted yet
+
+
+def test_a_worker_that_is_killed_is_named_where_samples_are_awaited_and_nowhere_else(dataset: GTImageDataset) -> None:
+    with DynamicDataLoader(dataset, START, seed=7, num_workers=1, lookahead=1) as loader:
+        batches = iter(loader)
+        next(batches)
+        (worker,) = multiprocessing.active_children()
+        os.kill(worker.pid or 0, signal.SIGKILL)
+        worker.join(30)  # a step may be computed meanwhile, or a log be written: nothing is raised there
+        with pytest.raises(WorkersFailedError, match=r"was killed \(SIGKILL\)\n.*out-of-memory killer.* fewer workers"):
+            list(islice(batches, 5))
+    assert not multiprocessing.active_children()
+
+
+class Workers:
+    """What torch's iterator has of its workers, after one of them has ended."""
+
+    class Process:
+        def __init__(self, exitcode: int | None) -> None:
+            self.exitcode = exitcode
+
+        def join(self, timeout: float) -> None:
+            assert timeout < 2
+
+    def __init__(self, *exitcodes: int | None) -> None:
+        self._workers = [self.Process(code) for code in exitcodes]
+
+
+@pytest.mark.parametrize(
+    ("codes", "error", "said"),
+    [
+        ([None, -signal.SIGBUS], RuntimeError("exited unexpectedly"), "was ended (SIGBUS)\n  Shared memory"),
+        ([-signal.SIGSEGV], EOFError(), "was ended (SIGSEGV)\n  A library"),
+        ([3], ConnectionResetError(), "ended with exit code 3"),
+        ([None], RuntimeError("received 0 items of ancdata"), "Too many open files\n  Allow more open files"),
+        ([None], ValueError("of the data set's own"), ""),
+    ],
+)
+def test_what_becomes_of_workers_is_said(codes: list[int | None], error: Exception, said: str) -> None:
+    failure = failure_of(Workers(*codes), error)
+    assert said in str(failure or "")
+    assert (failure is None) == (not said)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="asks Linux for child processes")
+def test_a_run_whose_worker_is_killed_saves_and_says_so_in_one_block(
+    tmp_path: Path, write_images: Callable[..., Path]
+) -> None:
+    given = tiny_options(
+        write_images("gt", 3, (90, 100)),
+        train={"total_iter": 100_000},
+        datasets={"train": {"num_worker_per_gpu": 1}},
+        val={"val_enabled": False, "metrics": {}},
+        logger={"save_checkpoint_freq": 100_000},
+    )
+    options = write_options(tmp_path / "run.yml", given)
+    process = started(options, is_merged=False)
+    records = tmp_path / "experiments" / "tiny" / "current" / "training_log.jsonl"
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline and not (records.exists() and len(records.read_text().splitlines()) > 3):
+        time.sleep(0.05)
+    workers = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    for worker in workers:
+        os.kill(int(worker), signal.SIGKILL)
+    stdout, stderr = process.communicate(timeout=60)
+    assert workers
+    assert process.returncode == 1, stderr
+    assert "Traceback" not in stdout + stderr
+    assert "failed and is left out" not in stdout
+    assert stderr.strip().splitlines()[0] == "a worker that loads samples was killed (SIGKILL)"
+    run = run_directory(options)
+    assert json.loads((run / "checkpoints" / "latest.json").read_text())["step"] == step_records(run)[-1]["step"]

@@ -15,8 +15,8 @@ Every command with its arguments. This page is generated from their parsers; do 
 `python -m trainauto COMMAND` and, where it is installed, `trainauto COMMAND` are the same. In a clone, `python
 train.py` is `train` and `python test.py` is `test`. `COMMAND --help` says what stands here.
 
-Exit codes: 0 is success, 1 a run that failed, 2 input that cannot be used, 130 and 143 a run that Ctrl-C or SIGTERM
-ended after a step, with everything saved.
+Exit codes: 0 is success, 1 a run that failed, 2 input that cannot be used, 130, 143 and 129 a run that Ctrl-C,
+SIGTERM or SIGHUP (a terminal that closes) ended after a step, with everything saved.
 
 | command | super-resolution | texts | several tasks | fine-tuning |
 |---|---|---|---|---|

@@ -30,6 +30,7 @@ from trainauto.data.sampler import (
     planned_batches_of,
     positions_of,
 )
+from trainauto.data.worker_failures import deaths_noted_later, failure_of
 from trainauto.data.worker_start import start_worker
 
 Collated = tuple[dict[str, Tensor], list[tuple[str, str]]] | InputError
@@ -276,7 +277,16 @@ class DynamicDataLoader(DocumentedSetters):
 
     def _fetch(self, workers: Iterator[Collated]) -> Batch:
         check_as_many(self.samples, self.dataset)
-        collated = next(workers)
+        if (failure := failure_of(workers)) is None:
+            try:
+                collated = next(workers)
+            except (RuntimeError, EOFError, OSError) as error:
+                if (failure := failure_of(workers, error)) is None:
+                    raise
+        if failure is not None:  # outside the handler: what failed holds the workers, which are to end
+            self.close()
+            del workers
+            raise failure
         self._fetched += 1
         if isinstance(collated, InputError):
             try:
@@ -350,7 +360,8 @@ class DynamicDataLoader(DocumentedSetters):
                 # A generator of its own: the default would draw from the run's random stream at every start and resume.
                 generator=torch.Generator(),
             )
-            return iter(loader)
+            with deaths_noted_later():
+                return iter(loader)
 
     def _batch(self, draw: PlannedBatch, tensors: dict[str, Tensor]) -> Batch:
         positions = positions_of(draw, self.sharding, self._rank)

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM: finish the step, save, then leave."""
+"""Ctrl-C, SIGTERM and SIGHUP: finish the step, save, then leave."""
 
 import logging
 import signal
@@ -10,6 +10,10 @@ from types import FrameType
 logger = logging.getLogger(__name__)
 
 
+STOPPING = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
+"""Windows knows no SIGHUP."""
+
+
 class StoppedAtOnce(KeyboardInterrupt):
     """A second signal: no more waiting for the step. ``exit_code`` is the first one's."""
 
@@ -19,7 +23,9 @@ class StoppedAtOnce(KeyboardInterrupt):
 
 
 class StopSignals:
-    """Notes the first SIGINT or SIGTERM while it is entered; a second one interrupts at once.
+    """Notes the first SIGINT, SIGTERM or SIGHUP while it is entered; a second one interrupts at once.
+
+    A terminal that closes sends SIGHUP; where it is ignored, as by nohup, it stays so.
 
     Attributes:
         received: the signal's number, 0 while there was none.
@@ -34,7 +40,7 @@ class StopSignals:
 
     @property
     def exit_code(self) -> int:
-        """Return 130 after SIGINT, 143 after SIGTERM (128 + number, as shells have it), 0 without a signal."""
+        """Return 128 + the signal's number, as shells have it: 130 after SIGINT, 143 after SIGTERM; 0 without one."""
         return 128 + self.received if self.received else 0
 
     @property
@@ -45,7 +51,9 @@ class StopSignals:
     def __enter__(self) -> "StopSignals":
         # Only the main thread may set handlers; a run driven from another thread is stopped by its owner.
         if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGINT, signal.SIGTERM):
+            for number in STOPPING:
+                if signal.Signals(number).name == "SIGHUP" and signal.getsignal(number) == signal.SIG_IGN:
+                    continue
                 self._before[number] = signal.signal(number, self._on_signal)
         return self
 

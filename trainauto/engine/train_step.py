@@ -12,6 +12,7 @@ from trainauto.core.process import without_memory_limit
 from trainauto.core.records import PeakReading, StepRecord
 from trainauto.core.words import counted
 from trainauto.core.workload import UnevenSamples
+from trainauto.data.worker_failures import WorkersFailedError
 from trainauto.distributed.communicator import ABORT
 from trainauto.engine.oom_policy import on_batch_too_large, on_recovered
 from trainauto.engine.reduce import reduce_failure, reduce_step
@@ -28,17 +29,18 @@ AS_LARGE = 0.95
 
 
 def next_batch(run: Training, batches: Iterator[Batch]) -> Batch:
-    """Return the next batch; where a file cannot be read, or memory runs out, tell the other ranks; all save and leave.
+    """Return the next batch; where there is none, tell the other ranks, and all save and leave.
 
     Raises:
         InputError: an unreadable file, or no memory to make the batch, here or in a worker.
+        WorkersFailedError: a process that loads samples was killed, or crashed.
     """
     # On the CPU, what samples leave in the heap would be counted as the step's.
     leaves_some = run.budget_bytes is not None and run.loader.loads_here and run.model.device.type == "cpu"
     try:
         with without_memory_limit(), heap_trimmed_after() if leaves_some else nullcontext():
             batch = _made(batches)
-    except InputError as error:
+    except (InputError, WorkersFailedError) as error:
         if not run.ranks.reduces_in_backward:  # there nobody waits where a word would be heard
             tell_weight(run.loader.dataset.workload, 0.0, run.ranks)  # the others ask for it before they compute
             run.ranks.sum_gradients(parameters_of(run.model.objectives_at(run.progress.steps + 1)[0]), ABORT)
