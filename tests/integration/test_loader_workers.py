@@ -85,10 +85,24 @@ def test_global_random_stream_is_left_alone(dataset: GTImageDataset) -> None:
     assert torch.equal(torch.rand(1), want)
 
 
+def damaged(file: Path) -> None:
+    file.write_bytes(b"no image any more")
+
+
+def made_a_fifo(file: Path) -> None:
+    """Who opens it would wait for ever."""
+    file.unlink()
+    os.mkfifo(file)
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("change", [damaged, made_a_fifo])
 @pytest.mark.parametrize("workers", [0, 1])
-def test_unreadable_file_is_named_without_a_workers_traceback(dataset: GTImageDataset, workers: int) -> None:
+def test_unreadable_file_is_named_without_a_workers_traceback(
+    dataset: GTImageDataset, workers: int, change: Callable[[Path], None]
+) -> None:
     broken = Path(dataset.sample_name(4))
-    broken.write_bytes(b"no image any more")
+    change(broken)
     with DynamicDataLoader(dataset, START, seed=7, num_workers=workers) as loader, pytest.raises(InputError) as caught:
         list(islice(loader, 5))
     assert str(broken) in str(caught.value)

@@ -26,7 +26,7 @@ from trainauto.builders.schedules import build_shape, length_of
 from trainauto.builders.task_parts import PartsRequest, TaskParts
 from trainauto.builders.texts import kept_model
 from trainauto.core.errors import InputError, Problem
-from trainauto.core.files import write_json_atomically
+from trainauto.core.files import errors_naming, write_json_atomically
 from trainauto.core.json_text import step_of_line
 from trainauto.core.plan import BATCH_SIZE, TOKENS, Axis, Plan
 from trainauto.core.records import Progress
@@ -205,7 +205,8 @@ class MultitaskParts(TaskParts):
     def finish(self, directory: RunDirectory, progress: Progress) -> Sequence[Pair]:
         """Write the model, and the accuracy of each task in the validation sets; return what they came to."""
         folder = kept_model(directory)
-        self.write_network(self.network, folder)
+        with errors_naming(folder):
+            self.write_network(self.network, folder)
         metrics = directory.path / "training_metrics"
         return (*self._accuracies(directory, progress.steps), ("metrics", str(metrics)), ("model", str(folder)))
 

@@ -5,13 +5,14 @@ import json
 import os
 import re
 import shutil
+import stat
 import tempfile
 import time
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, BinaryIO, Literal
 from uuid import uuid4
 
 from trainauto.core.errors import TrainautoError
@@ -28,6 +29,9 @@ _SEPARATOR = re.compile(r"[/\\]")
 _LEFTOVER = re.compile(r"\..*\.[0-9a-f]{32}\.tmp(\.\w+)?|\.step_\d+\.tmp")
 """Names of temporary files and folders, those of earlier versions included: nobody else calls a file so."""
 
+NO_FILE = "a FIFO, a socket or a device"
+"""What may lie in a folder and is never read."""
+
 OTHERS_ARE_DONE_S = 3600.0
 """Age of leftovers in folders that several processes write into."""
 
@@ -40,7 +44,7 @@ def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
     """
     temporary = _temporary_beside(path)
     try:
-        with _errors_naming(path):
+        with errors_naming(path):
             write(temporary)
             flush_to_disk(temporary)
             os.replace(temporary, path)
@@ -52,7 +56,7 @@ def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
 
 
 @contextmanager
-def _errors_naming(path: Path) -> Iterator[None]:
+def errors_naming(path: Path) -> Iterator[None]:
     """Have errors of the system name what was to be written: they name a temporary file, or none at all."""
     try:
         yield
@@ -90,7 +94,7 @@ def directory_written_atomically(path: Path) -> Iterator[Path]:
     """
     temporary = _temporary_beside(path)
     try:
-        with _errors_naming(path):
+        with errors_naming(path):
             temporary.mkdir()
             yield temporary
             for child in temporary.iterdir():
@@ -150,6 +154,18 @@ def found_at(path: Path) -> Literal["folder", "file", ""]:
         return "folder" if path.is_dir() else "file" if path.exists() else ""
     except OSError:
         return ""
+
+
+def open_file(path: str | Path) -> BinaryIO:
+    """Open a file to be read. What is none is not opened: whoever opens a FIFO waits for another process, for ever.
+
+    Raises:
+        OSError: it is not there, or a FIFO, a socket or a device.
+    """
+    mode = Path(path).stat().st_mode
+    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):  # what a folder is, the system says
+        raise OSError(f"it is {NO_FILE}")
+    return Path(path).open("rb")
 
 
 def nearest_folder(path: Path) -> tuple[Path, str]:

@@ -22,11 +22,13 @@ class FoundFile:
         path: as it is reached, links included.
         real_path: where it is, without links.
         through_link: whether a link to a folder leads to it.
+        is_special: whether it is no file but a FIFO, a socket or a device.
     """
 
     path: Path
     real_path: str
     through_link: bool
+    is_special: bool = False
 
 
 def files_below(folder: Path) -> list[FoundFile]:
@@ -69,7 +71,11 @@ def _walked(
             yield entry.path
         else:
             real = os.path.realpath(entry.path) if entry.is_symlink() else real
-            found.append(FoundFile(Path(entry.path), real, through_link))
+            found.append(FoundFile(Path(entry.path), real, through_link, is_special=_is_special(entry)))
+
+
+def _is_special(entry: os.DirEntry[str]) -> bool:
+    return not entry.is_file() and os.path.exists(entry.path)  # noqa: PTH110 - a link that leads nowhere is none
 
 
 def warn_of_links(folder: Path, described: str) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from trainauto.core.errors import InputError, Problem
+from trainauto.core.files import open_file
 
 USER, ASSISTANT, SYSTEM = "user", "assistant", "system"
 ROLES = (SYSTEM, USER, ASSISTANT)
@@ -66,7 +67,8 @@ class ImagePart:
 
         name = str(self.source) if isinstance(self.source, Path) else f"a picture of {len(self.source)} bytes"
         try:
-            with Image.open(self.source if isinstance(self.source, Path) else BytesIO(self.source)) as picture:
+            file = open_file(self.source) if isinstance(self.source, Path) else BytesIO(self.source)
+            with file, Image.open(file) as picture:
                 yield picture
         except FileNotFoundError as error:
             advice = "Paths are relative to the folder of the file that names them."

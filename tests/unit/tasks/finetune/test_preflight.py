@@ -1,6 +1,7 @@
 """Conversations looked through before a run: what cannot be learned is named, what is too long is left out or cut."""
 
 import json
+import os
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
@@ -90,8 +91,13 @@ def test_a_picture_that_lacks_its_end_is_named_with_its_line(tmp_path: Path, suf
 def test_what_is_no_picture_is_named(tmp_path: Path) -> None:
     words = tmp_path / "words.png"
     words.write_text("no picture")
+    conversations = read(tmp_path, chat([words]))
     with pytest.raises(InputError, match=r"chats\.jsonl:1: .*words\.png cannot be read as a picture"):
-        looked(read(tmp_path, chat([words])))
+        looked(conversations)
+    words.unlink()
+    os.mkfifo(words)
+    with pytest.raises(InputError, match=r"words\.png cannot be read as a picture: it is a FIFO"):  # and is not opened
+        looked(conversations)
 
 
 def test_all_that_cannot_be_used_comes_at_once(tmp_path: Path) -> None:

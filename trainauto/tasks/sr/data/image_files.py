@@ -11,6 +11,7 @@ from pathlib import Path
 from PIL import features
 
 from trainauto.core.errors import InputError, Problem
+from trainauto.core.files import NO_FILE
 from trainauto.data.dataset_roots import resolve_root
 from trainauto.data.folder_walk import FoundFile, files_below
 from trainauto.tasks.sr.data.image_source import DATABASE_FILE, is_database, names_in_database
@@ -123,11 +124,13 @@ def _images_of(path: Path, number: int) -> tuple[list[ImageFile], list[Path]]:
 
 
 def _kinds(others: Iterable[Path]) -> Counter[str]:
-    return Counter(BROKEN_LINK if _is_broken(path) else path.suffix.lower() or path.name for path in others)
+    return Counter(map(_kind, others))
 
 
-def _is_broken(path: Path) -> bool:
-    return path.is_symlink() and not path.exists()
+def _kind(path: Path) -> str:
+    if path.is_file():
+        return path.suffix.lower() or path.name
+    return BROKEN_LINK if path.is_symlink() and not path.exists() else NO_FILE
 
 
 def _kinds_in_words(kinds: Counter[str]) -> str:
@@ -138,11 +141,14 @@ def _kinds_in_words(kinds: Counter[str]) -> str:
 
 def _say_not_read(others: Sequence[Path], root: str, set_name: str) -> None:
     """Name the files of a root that are no images here: as a warning where some are pictures of another kind."""
-    broken = [path for path in others if _is_broken(path)]
+    kinds_of = {path: _kind(path) for path in others}
+    for path in (path for path, kind in kinds_of.items() if kind == NO_FILE):
+        logger.warning("dataset '%s': %s is %s, and is left out", set_name, path, NO_FILE)
+    broken = [path for path, kind in kinds_of.items() if kind == BROKEN_LINK]
     if broken:  # of folders on a drive that is not there, as a rule
         more = f" and {len(broken) - 1} more" if len(broken) > 1 else ""
         logger.warning("dataset '%s': %s%s in %s leads nowhere, and is left out", set_name, broken[0].name, more, root)
-    pictures = [path for path in others if path.suffix.lower() in PICTURES_NOT_READ]
+    pictures = [path for path, kind in kinds_of.items() if kind in PICTURES_NOT_READ]
     if pictures:
         kinds = _kinds_in_words(_kinds(pictures))
         logger.warning(
@@ -227,7 +233,7 @@ def _images_and_others(folder: Path, root: int = 0) -> tuple[list[ImageFile], li
     above = len(str(folder)) + (0 if str(folder).endswith(os.sep) else 1) if str(folder) != "." else 0
     for found in files_below(folder):
         suffix = found.path.suffix.lower()
-        if suffix in IMAGE_SUFFIXES:
+        if suffix in IMAGE_SUFFIXES and not found.is_special:
             images.append(_image(found, str(found.path)[above:].replace(os.sep, "/"), suffix, name, root))
         else:
             others.append(found.path)

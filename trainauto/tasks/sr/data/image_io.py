@@ -164,12 +164,13 @@ def read_header(path: str) -> Header:
         InputError: no image, an empty file, one that ends too early or says it is larger than can be decoded; names it.
     """
     try:
-        if not size_bytes(path):
-            raise InputError(Problem(f"image {path} is empty: 0 bytes", advice="Copy or download it again."))
-        with opened(path) as file, Image.open(file) as image:
-            height, width = upright_size_px(image)
-            kind = image.format
-            bits = _bits(path, image)
+        with opened(path) as file:
+            if not size_bytes(path):
+                raise InputError(Problem(f"image {path} is empty: 0 bytes", advice="Copy or download it again."))
+            with Image.open(file) as image:
+                height, width = upright_size_px(image)
+                kind = image.format
+                bits = _bits(path, image)
     except Image.DecompressionBombError as error:
         raise InputError(
             Problem(

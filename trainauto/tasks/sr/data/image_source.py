@@ -10,6 +10,7 @@ from threading import Lock
 from typing import Any, BinaryIO, TypeVar
 
 from trainauto.core.errors import InputError, Problem
+from trainauto.core.files import open_file
 
 DATABASE_SUFFIX = ".lmdb"
 Taken = TypeVar("Taken")
@@ -65,10 +66,10 @@ def opened(path: str) -> BinaryIO:
     """Open an image, wherever it is.
 
     Raises:
-        OSError: it is not there.
+        OSError: it is not there, or no file.
         InputError: it is in a database, and the package lmdb is missing.
     """
-    return io.BytesIO(stored_bytes(path)) if in_database(path) else Path(path).open("rb")
+    return io.BytesIO(stored_bytes(path)) if in_database(path) else open_file(path)
 
 
 def size_bytes(path: str) -> int:

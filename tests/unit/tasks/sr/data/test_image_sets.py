@@ -1,7 +1,10 @@
 """Folders to samples: pairing, preflight, crops, cache."""
 
 import hashlib
+import os
+import socket
 from collections.abc import Callable
+from contextlib import chdir
 from pathlib import Path
 
 import cv2
@@ -361,3 +364,22 @@ def test_a_link_that_leads_nowhere_is_named(write_images: Write, caplog: pytest.
     assert "more in " in caplog.text
     assert "leads nowhere, and is left out" in caplog.text
     assert dict(dataset.not_read) == {"broken link": 1}
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="FIFOs are Unix's")
+@pytest.mark.timeout(20)
+def test_what_is_no_file_is_never_opened(write_images: Write, caplog: pytest.LogCaptureFixture) -> None:
+    """Whoever opens a FIFO waits for somebody to write into it."""
+    folder = write_images("gt", 2)
+    os.mkfifo(folder / "pipe.png")
+    (folder / "zero.jpg").symlink_to(os.devnull)
+    with socket.socket(socket.AF_UNIX) as listening, chdir(folder):
+        listening.bind("socket.webp")
+        dataset = GTImageDataset(str(folder), scale=2)
+        assert dataset.scan().samples == 2
+    for name in ("pipe.png", "zero.jpg", "socket.webp"):
+        assert f"{folder / name} is a FIFO, a socket or a device, and is left out" in caplog.text
+    assert dict(dataset.not_read) == {"a FIFO, a socket or a device": 3}
+    for read in (image_size_px, lambda path: read_image(path, 3), lambda path: read_picture(path, 3)):
+        with pytest.raises(InputError, match=r"pipe\.png(?s:.*)it is a FIFO, a socket or a device"):
+            read(str(folder / "pipe.png"))
