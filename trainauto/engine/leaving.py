@@ -1,17 +1,20 @@
 """How a run ends: by its length, a stop, a signal, or an error; what is saved before, and what is said of it."""
 
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from signal import Signals
 
 from trainauto.core.errors import Saving, TrainautoError, saving_before
 from trainauto.core.process import without_memory_limit
-from trainauto.core.run_events import EndStatus, RunEnd
+from trainauto.core.run_events import DETAIL, EndStatus, RunEnd
 from trainauto.core.words import counted
 from trainauto.engine.oom_notes import write_oom_note
 from trainauto.engine.run import Run
 from trainauto.engine.run_errors import GroupOutOfMemoryError, OptimizerOutOfMemoryError
 from trainauto.engine.warmup import lift_budget
+
+logger = logging.getLogger(__name__)
 
 TERMINATIONS = {"completed": "auto_complete", "interrupted": "interrupted", "failed": "failed"}
 """What ended a run, for programs, by its status; what stopped one says so itself."""
@@ -48,6 +51,8 @@ def reporting_failure(run: Run) -> Iterator[None]:
     except BaseException as error:
         # The first line is enough here: the command prints the whole of it. Errors of ours say what they are.
         message = str(error) if isinstance(error, TrainautoError) else f"{type(error).__name__}: {error}"
+        if isinstance(error, OSError):  # the command names the file and no line of code, which a plugin's author needs
+            logger.log(DETAIL, "this ended the run:", exc_info=error)
         command = run.resume_command if run.last_checkpoint is not None else ""
         run.reporter.end(
             _end(run, "failed", next(iter(message.splitlines()), type(error).__name__), resume_command=command)
