@@ -1,6 +1,5 @@
 """The model of a fine-tuning run, as it was after an epoch: to measure it, or to write it for others."""
 
-import json
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,6 +11,7 @@ from torch import nn
 from trainauto.builders.components import locate_errors
 from trainauto.builders.finetune_data import padding_id, processor_of
 from trainauto.builders.load_plugins import load_plugins
+from trainauto.core.json_text import from_json
 from trainauto.options.finetune_options import FinetuneOptions
 from trainauto.options.load import LoadedOptions
 from trainauto.storage.run_directory import RunDirectory
@@ -106,7 +106,7 @@ def _measured_losses(directory: RunDirectory) -> dict[int, float]:
     losses = {}
     for line in lines:
         with suppress(ValueError, KeyError, TypeError):  # a line that was cut short by a kill is none
-            record = json.loads(line)
+            record = from_json(line)
             losses[int(record["step"])] = float(record["metrics"]["loss"])
     return losses
 
@@ -114,7 +114,7 @@ def _measured_losses(directory: RunDirectory) -> dict[int, float]:
 def _base_of(folder: Path, loaded: Loaded) -> str:
     """Return the model that adapters were trained beside: where it really lay, since ``current`` leads on."""
     with suppress(OSError, ValueError, KeyError):
-        base = str(json.loads((folder / ADAPTER_FILE).read_text(encoding="utf-8"))["base_model_name_or_path"])
+        base = str(from_json((folder / ADAPTER_FILE).read_text(encoding="utf-8"))["base_model_name_or_path"])
         if Path(base).is_dir():
             return base
     return loaded.options.model.name
@@ -124,7 +124,7 @@ def as_seen_from_here(directory: RunDirectory, loaded: Loaded) -> Loaded:
     """Return options whose relative paths hold here: the run may have been started in another folder."""
     origin: dict[str, Any] = {}
     with suppress(OSError, ValueError):
-        origin = json.loads(directory.origin.read_text(encoding="utf-8"))
+        origin = from_json(directory.origin.read_text(encoding="utf-8"))
     start = Path(str(origin.get("working_directory", ".")))
     options = loaded.options
 

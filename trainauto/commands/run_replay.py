@@ -1,6 +1,5 @@
 """What ``python -m trainauto replay`` does: it repeats a logged run, step by step, into a run directory of its own."""
 
-import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from trainauto.core.decisions import Decision, MissingSteps, PlanChange, Rollback
 from trainauto.core.errors import InputError, Problem
+from trainauto.core.json_text import from_json
 from trainauto.core.plan import Plan
 from trainauto.core.records import StepRecord
 from trainauto.core.run_events import RunSummary
@@ -22,7 +22,7 @@ from trainauto.options.run_options import FileOptions
 from trainauto.options.tracker_options import TRACKERS
 from trainauto.reporting.formatting import missing_text
 from trainauto.storage.run_directory import SCHEDULE_STEP, RunDirectory
-from trainauto.storage.run_log import logged_decisions, logged_steps
+from trainauto.storage.run_log import logged_decisions, logged_steps, whole_files
 from trainauto.storage.run_options import options_of
 
 # Nothing here may import torch at the top: the command sets the environment first.
@@ -56,7 +56,7 @@ class Part:
             directory.kept_at(file, step) for file in (directory.given, directory.options_file, directory.origin)
         )
         try:
-            origin_facts = json.loads(origin.read_text(encoding="utf-8"))
+            origin_facts = from_json(origin.read_text(encoding="utf-8"))
             return cls(given, options_file, {"folder": origin_facts["folder"], **origin_facts}, step)
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise InputError(Problem(f"{origin} cannot be read: {error!r}", advice="Each run writes it.")) from None
@@ -96,6 +96,11 @@ def logged_run(path: Path, until: int | None = None) -> LoggedRun:
         InputError: there is no run, or it cannot be replayed.
     """
     directory = RunDirectory.find(path)
+    with whole_files(directory):
+        return _logged_run(directory, until)
+
+
+def _logged_run(directory: RunDirectory, until: int | None) -> LoggedRun:
     if not directory.given.is_file():
         message = f"{directory.path} has no {directory.given.name}"
         raise InputError(Problem(message, advice="It was written by a version whose runs cannot be replayed."))

@@ -1,7 +1,6 @@
 """What ``python -m trainauto test`` does: metrics of every image, bicubic enlargement beside them."""
 
 import hashlib
-import json
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -16,7 +15,7 @@ from trainauto.builders.components import locate_errors
 from trainauto.builders.precision import choose_precision
 from trainauto.core.errors import InputError, Problem
 from trainauto.core.files import write_text_atomically
-from trainauto.core.json_text import to_json
+from trainauto.core.json_text import from_json, to_json
 from trainauto.core.records import ValidationRecord
 from trainauto.core.words import counted
 from trainauto.inference.evaluate import (
@@ -94,12 +93,12 @@ def test_network(
 
 def _set_of(line: str) -> str:
     """Return the set that a line of figures is about."""
-    return str(json.loads(line)["dataset"])
+    return str(from_json(line)["dataset"])
 
 
 def _set_and_weights_of(line: str, now: Mapping[str, Any]) -> str:
     """Return the set that a line is about, and whose weights it is of if not of those measured now."""
-    found = json.loads(line)
+    found = from_json(line)
     if found["weights_sha256"] == now["weights_sha256"]:
         return str(found["dataset"])
     if found["weights_sha256"] is None:
@@ -110,7 +109,7 @@ def _set_and_weights_of(line: str, now: Mapping[str, Any]) -> str:
 
 def _marked(line: str) -> str:
     """Return a line of an earlier call; one that does not say which weights it is of says that nobody knows."""
-    found = json.loads(line)
+    found = from_json(line)
     return line if "weights_sha256" in found else to_json({"step": None, **found, **dict.fromkeys(_UNKNOWN)})
 
 

@@ -1,7 +1,6 @@
 """What ``test`` and ``export`` do with a run of any task: its checkpoint, measured, or written for other programs."""
 
 import argparse
-import json
 from collections.abc import Iterator
 from contextlib import chdir, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
@@ -21,7 +20,7 @@ from trainauto.core.files import (
     remove_leftovers,
     write_text_atomically,
 )
-from trainauto.core.json_text import to_json
+from trainauto.core.json_text import from_json, to_json
 from trainauto.core.record_json import validation_to_dict
 from trainauto.core.records import ValidationRecord
 from trainauto.core.units import size_text
@@ -94,7 +93,7 @@ def _any_samples(_dataset: DynamicDataset) -> None:
 
 def _where_it_was_started(directory: RunDirectory) -> Any:
     with suppress(OSError, ValueError, KeyError, TypeError):
-        start = Path(str(json.loads(directory.origin.read_text(encoding="utf-8"))["working_directory"]))
+        start = Path(str(from_json(directory.origin.read_text(encoding="utf-8"))["working_directory"]))
         if start.is_dir():
             return chdir(start)
     return nullcontext()

@@ -6,6 +6,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from trainauto.core.errors import InputError, Problem
+
+_LARGEST_COUNT = 2**63 - 1
+_DEEPEST = 100
+"""Objects and lists within each other that are read: ours have less than ten, and what looks into them calls itself."""
+
 _encoder = json.JSONEncoder(ensure_ascii=False, allow_nan=False)  # json.dumps would make one a line
 
 
@@ -28,14 +34,68 @@ def terminal_json(text: str) -> str:
     return "".join(letter if letter.isprintable() or letter == "\n" else json.dumps(letter)[1:-1] for letter in text)
 
 
+def from_json(text: str | bytes) -> Any:
+    """Return what JSON says.
+
+    Raises:
+        ValueError: it is no JSON, or nested so deeply that nobody could look into it.
+    """
+    try:
+        value = json.loads(text)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+    openings = ("[", "{") if isinstance(text, str) else (b"[", b"{")
+    if sum(map(text.count, openings)) > _DEEPEST and _is_deep(value):  # type: ignore[arg-type]  # of one kind each
+        raise ValueError("it is nested too deeply")
+    return value
+
+
+def _is_deep(value: Any) -> bool:
+    level = [value]
+    for _ in range(_DEEPEST):
+        within = (item.values() if isinstance(item, dict) else item for item in level if isinstance(item, dict | list))
+        level = [inner for items in within for inner in items]
+        if not level:
+            return False
+    return True
+
+
+def count_of(value: Any, least: int = 0) -> int:
+    """Return a whole number that a log counts steps, samples or bytes with.
+
+    Raises:
+        ValueError: it is none, below ``least``, or of more than 64 bits.
+    """
+    number = int(value) if isinstance(value, float) and value.is_integer() else value
+    if isinstance(number, bool) or not isinstance(number, int) or not least <= number <= _LARGEST_COUNT:
+        raise ValueError(f"{value!r:.40} is no number of steps, samples or bytes")
+    return number
+
+
+def is_log(path: Path) -> bool:
+    """Say whether a file is there to be read.
+
+    Raises:
+        InputError: a folder, a pipe or a device has its name, which might be waited for without end.
+    """
+    if path.is_file():
+        return True
+    if path.exists():
+        raise InputError(Problem(f"{path} is no file", advice="Put the log back, or remove what is there."))
+    return False
+
+
 def read_lines(path: Path, start: int = 0) -> Iterator[dict[str, Any]]:
     """Yield the objects of a file of JSON lines; lines that a killed writer left unfinished are passed over.
 
     Args:
         path: the file; without it there are no lines.
         start: byte at which the first line begins.
+
+    Raises:
+        InputError: it is no file.
     """
-    if not path.exists():
+    if not is_log(path):
         return
     with path.open("rb") as file:
         file.seek(start)
@@ -47,14 +107,16 @@ def read_lines(path: Path, start: int = 0) -> Iterator[dict[str, Any]]:
 
 def step_of_line(line: bytes) -> int | None:
     """Return the ``step`` of a line; ``None`` where the line cannot be read or has none."""
-    step = (_object_of(line) or {}).get("step")
-    return step if isinstance(step, int) else None
+    try:
+        return count_of((_object_of(line) or {}).get("step"))
+    except ValueError:
+        return None
 
 
 def read_object(file: Path) -> dict[str, Any]:
     """Return what a file of one JSON object holds; nothing where it cannot be read."""
     try:
-        content = json.loads(file.read_text(encoding="utf-8"))
+        content = from_json(file.read_text(encoding="utf-8")) if file.is_file() else {}
     except (OSError, ValueError):
         return {}
     return content if isinstance(content, dict) else {}
@@ -62,7 +124,7 @@ def read_object(file: Path) -> dict[str, Any]:
 
 def _object_of(line: bytes) -> dict[str, Any] | None:
     try:
-        entry = json.loads(line)
+        entry = from_json(line)
     except ValueError:
         return None
     return entry if isinstance(entry, dict) else None

@@ -4,6 +4,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from math import ceil
 
+from trainauto.core.json_text import count_of
+
 BATCH_SIZE = "batch_size"
 TOKENS = "tokens"
 """Name of the axis of padded tokens of a whole batch, where nothing counts samples."""
@@ -171,7 +173,7 @@ class Plan:
     @classmethod
     def from_dict(cls, values: Mapping[str, int]) -> "Plan":
         """Rebuild a plan from :meth:`to_dict`."""
-        return cls.of(**{name: int(value) for name, value in values.items()})
+        return cls.of(**{name: count_of(value) for name, value in values.items()})
 
     def with_micro_batches(self, micro_batches: int) -> "Plan":
         """Return this plan run in another number of pieces."""

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
+from trainauto.core.json_text import count_of
 from trainauto.core.noise_scale import NoiseSample
 from trainauto.core.plan import BatchShape, Plan
 from trainauto.core.records import MicrobatchSplit, PeakReading, RankFigures, StepRecord, ValidationRecord
@@ -49,37 +50,53 @@ def step_from_dict(line: Mapping[str, Any]) -> StepRecord:
     """Return the step that :func:`step_to_dict` wrote, to replay it; times are rounded to microseconds.
 
     Raises:
-        KeyError, TypeError, ValueError, AttributeError: it is something else.
+        KeyError, TypeError, ValueError, AttributeError, OverflowError: it is something else.
     """
-    if int(line["samples"]) < 1:
+    if count_of(line["samples"]) < 1:
         raise ValueError(f"a step of {line['samples']} samples")
+    predicted = line.get("predicted")
     return StepRecord(
-        step=line["step"],
+        step=count_of(line["step"]),
         plan=Plan.from_dict(line["plan"]),
         drawn=Plan.from_dict(line["drawn"]),
-        shape=BatchShape(*(int(line[name]) for name in ("samples", "extent", "tokens", "images"))),
-        first_sample=int(line["first_sample"]),
+        shape=BatchShape(*(count_of(line[name]) for name in ("samples", "extent", "tokens", "images"))),
+        first_sample=count_of(line["first_sample"]),
         losses=_floats(line["losses"]),
         learning_rates=_floats(line["lr"]),
         grad_norms=_floats(line["grad_norm"]),
-        data_seconds=line["data_s"],
-        step_seconds=line["step_s"],
-        units=line["units"] if "units" in line else line["pixels"],  # its name before
-        peak=None if line["peak"] is None else PeakReading(**line["peak"]),
+        data_seconds=_seconds(line["data_s"]),
+        step_seconds=_seconds(line["step_s"]),
+        units=count_of(line["units"] if "units" in line else line["pixels"]),  # its name before
+        peak=None if line["peak"] is None else _peak(line["peak"]),
         skipped=tuple(line["skipped"]),
-        ooms=line.get("ooms", 0),
-        predicted=line.get("predicted"),
+        ooms=count_of(line.get("ooms", 0)),
+        predicted=None if predicted is None else count_of(predicted),
         pieces={name: MicrobatchSplit(**split) for name, split in line.get("pieces", {}).items()},
         ranks=_ranks(line.get("ranks")),
-        draw_samples=int(line.get("draw_samples", 0)),
+        draw_samples=count_of(line.get("draw_samples", 0)),
         task_losses=_floats(line.get("task_losses", {})),
         task_samples={name: int(samples) for name, samples in line.get("task_samples", {}).items()},
         non_finite=tuple(line.get("non_finite", ())),
         told=tuple(line.get("told", ())),
         left_out=tuple(line.get("left_out", ())),
         noise={name: NoiseSample(**sample) for name, sample in line.get("noise", {}).items()},
-        compile_seconds=float(line.get("compile_s", 0.0)),
+        compile_seconds=_seconds(line.get("compile_s", 0.0)),
     )
+
+
+def _peak(line: Mapping[str, Any]) -> PeakReading:
+    sizes: dict[str, Any] = {name: None if size is None else count_of(size) for name, size in line.items()}
+    return PeakReading(**sizes)
+
+
+_LONGEST_S = 1e12
+
+
+def _seconds(value: Any) -> float:
+    seconds = float(value)
+    if not abs(seconds) < _LONGEST_S:
+        raise ValueError(f"{seconds} is no time in seconds")
+    return seconds
 
 
 def _figures(ranks: RankFigures) -> dict[str, Any]:

@@ -1,7 +1,6 @@
 """Checkpoints: whole or not there, the newest few and the best kept, loadable without pickled code."""
 
 import errno
-import json
 import logging
 import math
 import pickle
@@ -22,6 +21,7 @@ from trainauto.core.files import (
     write_atomically,
     write_json_atomically,
 )
+from trainauto.core.json_text import from_json
 from trainauto.core.system_errors import FULL, reason_of, remedy
 from trainauto.core.units import MIB
 from trainauto.engine.best import Best
@@ -226,7 +226,7 @@ class Checkpoints:
     def _restore_best(self, newest: int) -> None:
         """Take the best from ``latest.json``, unless it has gone or was set aside: others are to take its place."""
         with suppress(OSError, ValueError, KeyError, TypeError):
-            noted = json.loads((self.folder / LATEST_FILE).read_text(encoding="utf-8"))["best"]
+            noted = from_json((self.folder / LATEST_FILE).read_text(encoding="utf-8"))["best"]
             best = Best(**noted) if noted else None
             is_kept = best is not None and best.step <= newest and best.step in self.steps()
             # Earlier versions took an infinite mean, of a set with a blank page, for the best for good.

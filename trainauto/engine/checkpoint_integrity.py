@@ -1,6 +1,5 @@
 """Whether a checkpoint is what was written: sizes and checksums of its files lie beside them."""
 
-import json
 import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -10,6 +9,7 @@ from pathlib import Path
 from safetensors import SafetensorError, safe_open
 
 from trainauto.core.files import write_json_atomically
+from trainauto.core.json_text import from_json
 
 SUMS_FILE = "sums.json"
 WEIGHTS = "*.safetensors"
@@ -50,7 +50,7 @@ def noted_sums(folder: Path) -> dict[str, tuple[int, int]]:
         OSError: it cannot be read.
     """
     try:
-        noted = json.loads((folder / SUMS_FILE).read_text(encoding="utf-8"))
+        noted = from_json((folder / SUMS_FILE).read_text(encoding="utf-8"))
         return {str(name): (int(entry["bytes"]), int(entry["crc32"])) for name, entry in noted.items()}
     except FileNotFoundError:
         return {}

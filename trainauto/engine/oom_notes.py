@@ -8,6 +8,7 @@ from pathlib import Path
 from trainauto.core.batch import Batch
 from trainauto.core.errors import CheckpointError
 from trainauto.core.files import write_json_atomically
+from trainauto.core.json_text import from_json
 from trainauto.core.plan import Axis, BatchShape, Plan, work
 from trainauto.core.records import OutOfMemory
 from trainauto.engine.step_outcome import DoesNotFit
@@ -37,7 +38,7 @@ def _failed_plans(file: Path) -> list[dict[str, int]]:
     Notes of earlier versions know the last one.
     """
     with suppress(OSError, ValueError, KeyError, TypeError):
-        note = json.loads(file.read_text(encoding="utf-8"))
+        note = from_json(file.read_text(encoding="utf-8"))
         return list(note.get("failed_plans", [note["plan"]]))
     return []
 
@@ -62,7 +63,7 @@ def read_oom_note(folder: Path, axes: Iterable[Axis]) -> OutOfMemory | None:
     events = []
     for file in sorted(folder.glob(NAME.format("*"))):
         try:
-            note = json.loads(file.read_text(encoding="utf-8"))
+            note = from_json(file.read_text(encoding="utf-8"))
             plan, shape = Plan.from_dict(note["plan"]), BatchShape(int(note["samples"]), int(note["extent"]))
             events.append(OutOfMemory(note["step"], plan, shape, note["pass"], note["message"], 0, note["limit"]))
         except (OSError, ValueError, KeyError, TypeError) as error:

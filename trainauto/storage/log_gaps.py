@@ -3,7 +3,7 @@
 import mmap
 from pathlib import Path
 
-from trainauto.core.json_text import step_of_line
+from trainauto.core.json_text import is_log, step_of_line
 from trainauto.storage.run_directory import RunDirectory
 
 _BLOCK_BYTES = 2**20
@@ -11,7 +11,7 @@ _BLOCK_BYTES = 2**20
 
 def last_step(records: Path) -> int:
     """Return the step of the last line of a log that has one; 0 where there is none."""
-    if not records.exists() or not records.stat().st_size:
+    if not is_log(records) or not records.stat().st_size:
         return 0
     with records.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as text:
         end = text.rfind(b"\n") + 1
@@ -54,7 +54,7 @@ def damaged_ends(run: RunDirectory) -> list[str]:
 
 
 def _ends_in_zeros(path: Path) -> bool:
-    if not path.exists():
+    if not is_log(path):
         return False
     with path.open("rb") as file:
         size_bytes = file.seek(0, 2)

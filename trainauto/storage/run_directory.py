@@ -23,7 +23,7 @@ from trainauto.core.files import (
     write_json_atomically,
     write_text_atomically,
 )
-from trainauto.core.json_text import read_object, step_of_line
+from trainauto.core.json_text import is_log, read_object, step_of_line
 from trainauto.core.system_errors import FULL
 
 CURRENT = "current"
@@ -289,7 +289,7 @@ def _point(link: Path, target: str) -> None:
 
 def _keep_until(path: Path, step: int) -> None:
     """Cut from the end of a file of JSON lines what belongs to a later step than ``step``."""
-    size_bytes = path.stat().st_size if path.exists() else 0
+    size_bytes = path.stat().st_size if is_log(path) else 0
     kept_bytes = length_until(path, step)
     if kept_bytes == size_bytes:
         return
@@ -317,7 +317,7 @@ def length_until(path: Path, step: int) -> int:
 
     Steps ascend within a file, so only the lines after that are read, from the last one backwards.
     """
-    if not path.exists() or not path.stat().st_size:
+    if not is_log(path) or not path.stat().st_size:
         return 0
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as text:
         end = text.rfind(b"\n") + 1  # a line that was cut short has no newline

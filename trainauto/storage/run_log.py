@@ -1,17 +1,35 @@
 """What the logs of a run hold, read back."""
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
 from trainauto.core.decisions import Decision, decision_from_dict
 from trainauto.core.errors import InputError, Problem
-from trainauto.core.json_text import read_lines
+from trainauto.core.json_text import count_of, is_log, read_lines
 from trainauto.core.record_json import step_from_dict
 from trainauto.core.records import StepRecord
 from trainauto.storage.run_directory import RunDirectory, length_until
 
 Entry = TypeVar("Entry")
+
+DAMAGE = (OSError, ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError)
+"""What reading files may end with that somebody has edited, cut short or closed to others."""
+
+
+@contextmanager
+def whole_files(run: RunDirectory) -> Iterator[None]:
+    """Refuse in words the files of a run that were edited, whatever trips over them.
+
+    Raises:
+        InputError: one of them cannot be read.
+    """
+    try:
+        yield
+    except DAMAGE as error:
+        message = f"a file of {run.path} cannot be read: {type(error).__name__}: {error}"
+        raise InputError(Problem(message, advice="Was it written by another version, or edited?")) from error
 
 
 def logged_steps(run: RunDirectory) -> Iterator[StepRecord]:
@@ -29,7 +47,7 @@ def steps_after(run: RunDirectory, step: int) -> Iterator[StepRecord]:
     Raises:
         InputError: a line holds no step that this version can read.
     """
-    if run.records.is_file():
+    if is_log(run.records):
         yield from read_entries(run.records, step_from_dict, length_until(run.records, step))
 
 
@@ -39,7 +57,7 @@ def logged_decisions(run: RunDirectory) -> Iterator[tuple[int, Decision]]:
     Raises:
         InputError: a line holds no decision that this version can read.
     """
-    yield from read_entries(run.decisions, lambda line: (int(line["step"]), decision_from_dict(line)))
+    yield from read_entries(run.decisions, lambda line: (count_of(line["step"]), decision_from_dict(line)))
 
 
 def validated_sets(run: RunDirectory, step: int) -> dict[str, Mapping[str, Any]]:
@@ -56,7 +74,7 @@ def read_entries(path: Path, parse: Callable[[Mapping[str, Any]], Entry], start:
     for number, line in enumerate(read_lines(path, start), 1):
         try:
             yield parse(line)
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
             lacks = f"it lacks {error}" if isinstance(error, KeyError) else str(error)
             where = f"entry {number}" + (f" after byte {start}" if start else "")
             message = f"{path}: {where} cannot be read: {lacks}"

@@ -11,6 +11,7 @@ import torch
 import yaml
 
 from trainauto.core.files import write_text_atomically
+from trainauto.core.json_text import from_json
 from trainauto.data.dynamic_dataset import DynamicDataset
 from trainauto.distributed.rendezvous import launch_of_now
 from trainauto.options.load import LoadedOptions
@@ -31,7 +32,7 @@ def changed_options(directory: RunDirectory, loaded: LoadedOptions[FileOptions],
     if not directory.config.is_file():
         return []
     origin = _origin(directory)
-    before = _flat(json.loads(directory.config.read_text(encoding="utf-8")))
+    before = _flat(from_json(directory.config.read_text(encoding="utf-8")))
     now = _flat(loaded.options.model_dump(mode="json"))
     before.pop(CURVES, None)  # no option
     before["ranks"], now["ranks"] = origin.get("ranks", 1), world_size
@@ -78,7 +79,7 @@ def with_blocks(loaded: LoadedOptions[FileOptions], blocks: Sequence[str] | None
 def recomputed_blocks_of(directory: RunDirectory) -> tuple[str, ...] | None:
     """Return the blocks that run again in a run, as :func:`with_blocks` named them; ``None`` where nothing did."""
     try:
-        memory = json.loads(directory.config.read_text(encoding="utf-8"))["memory"]
+        memory = from_json(directory.config.read_text(encoding="utf-8"))["memory"]
         blocks = memory["gradient_checkpointing"]
     except (OSError, ValueError, KeyError, TypeError):
         return None
@@ -92,7 +93,7 @@ def was_launched_as(directory: RunDirectory, launch: str) -> bool:
 
 def _origin(directory: RunDirectory) -> dict[str, Any]:
     try:
-        content: dict[str, Any] = json.loads(directory.origin.read_text(encoding="utf-8"))
+        content: dict[str, Any] = from_json(directory.origin.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
     return content if isinstance(content, dict) else {}

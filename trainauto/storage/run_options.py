@@ -1,11 +1,11 @@
 """The options of a run, read back from its directory."""
 
-import json
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
 from trainauto.core.errors import InputError, Problem
+from trainauto.core.json_text import from_json
 from trainauto.options.load import LoadedOptions, load_options
 from trainauto.options.run_options import FileOptions
 from trainauto.storage.run_directory import RunDirectory
@@ -35,6 +35,6 @@ def options_of(
         raise InputError(Problem(what, advice=advice))
     folder = Path.cwd()  # also where the run comes from another machine
     with suppress(OSError, ValueError, KeyError, TypeError):
-        recorded = Path(json.loads(origin.read_text(encoding="utf-8"))["folder"])
+        recorded = Path(from_json(origin.read_text(encoding="utf-8"))["folder"])
         folder = recorded if recorded.is_dir() else folder
     return load_options(given, overrides, folder)

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from trainauto.core.files import OTHERS_ARE_DONE_S, remove_leftovers, write_json_atomically
+from trainauto.core.json_text import from_json
 
 logger = logging.getLogger(__name__)
 
@@ -59,7 +60,7 @@ class Calibration:
     def read(self) -> dict[str, Any] | None:
         """Return what :meth:`write` kept; ``None`` where there is nothing that can be used, and say why."""
         try:
-            content = json.loads(self.path.read_text("utf-8"))
+            content = from_json(self.path.read_text("utf-8"))
         except FileNotFoundError:
             return None
         except (OSError, ValueError) as error:

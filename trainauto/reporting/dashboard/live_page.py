@@ -18,6 +18,7 @@ from trainauto.reporting.dashboard.run_reader import RunReader
 from trainauto.reporting.runs.comparison import compare
 from trainauto.reporting.runs.figures import ACCURACY_FILE, RunFigures, accuracies_of, flat, training_loss
 from trainauto.storage.run_directory import RunDirectory
+from trainauto.storage.run_log import whole_files
 
 _SHORTEST_PAUSE_S = 0.5
 """Between two looks at the files, however many ask."""
@@ -68,7 +69,8 @@ class LivePage:
         if len(self._runs) > 1:
             figures = [_figures(run, history) for run, history in zip(self._runs, histories, strict=True)]
             return comparison_page(compare(figures), histories, pictures, self._now())
-        return page_of(histories[0], about(self._runs[0]), pictures[0], self._now())
+        with whole_files(self._runs[0]):
+            return page_of(histories[0], about(self._runs[0]), pictures[0], self._now())
 
     def _changed_ns(self) -> list[int]:
         """Return when the pages that the runs write, which have the pictures, were last changed."""
@@ -84,6 +86,11 @@ def _changed_ns(file: Path) -> int:
 
 def _figures(run: RunDirectory, history: RunHistory) -> RunFigures:
     """Return what a run has come to, from what was read of it: its logs may be long."""
+    with whole_files(run):
+        return _figures_there(run, history)
+
+
+def _figures_there(run: RunDirectory, history: RunHistory) -> RunFigures:
     course, log = history.course, read_object(run.of_steps.log_object)
     known = about(run)
     return RunFigures(

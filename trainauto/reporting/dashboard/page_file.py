@@ -4,7 +4,6 @@ import base64
 import functools
 import hashlib
 import html
-import json
 import re
 from collections.abc import Mapping
 from importlib.resources import files
@@ -12,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from trainauto.core.files import write_text_atomically
-from trainauto.core.json_text import to_json
+from trainauto.core.json_text import from_json, to_json
 
 STYLES = ("uPlot.min.css", "page.css")
 SCRIPTS = (
@@ -55,7 +54,7 @@ def page_in(file: Path) -> dict[str, Any]:
     """Return what a page that was written shows; nothing where there is none, or a person has changed it."""
     try:
         found = _DATA.search(file.read_text(encoding="utf-8"))
-        content = json.loads(found[1]) if found else {}
+        content = from_json(found[1]) if found else {}
     except (OSError, ValueError):
         return {}
     return content if isinstance(content, dict) else {}

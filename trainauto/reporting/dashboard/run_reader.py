@@ -1,7 +1,6 @@
 """The history of a run from its files, while it trains and after; what is new is read, and nothing twice."""
 
 import heapq
-import json
 import math
 import os
 from collections.abc import Iterator
@@ -11,6 +10,7 @@ from typing import Any, NamedTuple
 
 from trainauto.core.decisions import decision_from_dict
 from trainauto.core.errors import InputError, Problem
+from trainauto.core.json_text import count_of, from_json, is_log
 from trainauto.core.record_json import step_from_dict
 from trainauto.reporting.dashboard.about_run import about
 from trainauto.reporting.dashboard.run_history import RunHistory
@@ -18,6 +18,7 @@ from trainauto.reporting.runs.course import Start, starts_of
 from trainauto.reporting.runs.figures import how_it_ended
 from trainauto.storage.resumes import ResumeLines
 from trainauto.storage.run_directory import RunDirectory
+from trainauto.storage.run_log import whole_files
 
 _DECIDED_BEFORE, _STEP, _DECIDED_UPON, _VALIDATED, _RESUMED = range(5)
 """Kinds of entries, in the order in which they come about within a step."""
@@ -46,7 +47,8 @@ class RunReader:
 
     def __init__(self, run: RunDirectory, until: float = math.inf) -> None:
         self._run, self._until = run, until
-        self._begin()
+        with whole_files(run):
+            self._begin()
 
     def update(self) -> bool:
         """Read what has come since, and say whether there is anything new.
@@ -54,6 +56,10 @@ class RunReader:
         Raises:
             InputError: a line holds nothing that this version can read.
         """
+        with whole_files(self._run):
+            return self._updated()
+
+    def _updated(self) -> bool:
         is_new = self._has_gone_back()
         if is_new:
             self._begin()
@@ -109,9 +115,9 @@ class _Tails:
             for text in self._log.texts()
             if (resume := self._resumes.read(text.decode(errors="replace"))) is not None
         ]
-        decided = [_Entry(int(line["step"]), _when(line), line) for line in self._decisions.lines()]
-        validated = [_Entry(int(line["step"]), _VALIDATED, line) for line in self._validations.lines()]
-        steps = (_Entry(int(line["step"]), _STEP, line) for line in self._steps.lines())
+        decided = [_Entry(line["step"], _when(line), line) for line in self._decisions.lines()]
+        validated = [_Entry(line["step"], _VALIDATED, line) for line in self._validations.lines()]
+        steps = (_Entry(line["step"], _STEP, line) for line in self._steps.lines())
         kinds = (iter(decided), steps, iter(validated), iter(resumed))
         return [(entry for entry in kind if entry.step < self._end) for kind in kinds]
 
@@ -135,7 +141,13 @@ class _Tail:
         return found.st_ino != self._number or found.st_size < self._offset
 
     def texts(self) -> Iterator[bytes]:
-        """Yield the whole lines that were not yielded before."""
+        """Yield the whole lines that were not yielded before.
+
+        Raises:
+            InputError: it is no file.
+        """
+        if not is_log(self.path):
+            return
         try:
             file = self.path.open("rb")
         except FileNotFoundError:
@@ -153,15 +165,16 @@ class _Tail:
         """Yield the whole lines of JSON that were not yielded before; what cannot be read is passed over."""
         for text in self.texts():
             try:
-                line = json.loads(text)
+                line = from_json(text)
+                if isinstance(line, dict):
+                    yield {**line, "step": count_of(line.get("step"))}
             except ValueError:
                 continue
-            if isinstance(line, dict) and isinstance(line.get("step"), int):
-                yield line
 
 
 def _take(history: RunHistory, entry: _Entry, folder: RunDirectory) -> None:
     line, time = entry.line, entry.line.get("time")
+    time = time if isinstance(time, float | int) else None
     try:
         if entry.kind == _STEP:
             history.step(step_from_dict(line), time)
@@ -171,7 +184,7 @@ def _take(history: RunHistory, entry: _Entry, folder: RunDirectory) -> None:
             history.resumed(entry.step, line["changes"], time)
         else:
             history.decision(entry.step, decision_from_dict(line), time)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         message = f"{folder.path}: what is logged of step {entry.step} cannot be read: {error}"
         raise InputError(Problem(message, advice="Was it written by another version, or edited?")) from error
 

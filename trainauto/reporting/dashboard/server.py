@@ -3,9 +3,12 @@
 import json
 import logging
 import sys
+import threading
+from contextlib import suppress
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from trainauto.core.errors import InputError, Problem
@@ -19,6 +22,9 @@ FIRST_PORT = 6010
 """Above those of TensorBoard; where it is taken, one of the next."""
 
 _PORTS_TRIED = 20
+_MOST_CONNECTIONS = 32
+"""Answered at a time, each by a thread: browsers open six for a page."""
+_BUSY = b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
 _NAMES = (HOST, "localhost")
 _HEADERS = {
     "Cache-Control": "no-store",
@@ -45,9 +51,11 @@ class PageServer(ThreadingHTTPServer):
     """
 
     daemon_threads = True
+    request_queue_size = _MOST_CONNECTIONS
 
     def __init__(self, live: LivePage, folder: Path | None, port: int | None = None) -> None:
         self.live, self.folder = live, folder
+        self._free = threading.BoundedSemaphore(_MOST_CONNECTIONS)
         tried = range(FIRST_PORT, FIRST_PORT + _PORTS_TRIED) if port is None else [port]
         for number in tried:
             try:
@@ -59,6 +67,26 @@ class PageServer(ThreadingHTTPServer):
             where = f"port {port}" if port is not None else f"one of the ports {tried[0]} to {tried[-1]}"
             message = f"{where} cannot be listened to: {refused}"
             raise InputError(Problem(message, advice="Name a free one above 1024 with --port."))
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Answer a connection in a thread of its own, or turn it away where there are enough."""
+        if not self._free.acquire(blocking=False):
+            with suppress(OSError):
+                request.sendall(_BUSY)
+            self.shutdown_request(request)
+            return
+        try:
+            super().process_request(request, client_address)
+        except BaseException:
+            self._free.release()
+            raise
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        """Answer, and make room for the next."""
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._free.release()
 
     def handle_error(self, request: object, client_address: object) -> None:  # noqa: ARG002
         """Say nothing of a browser that has gone; the terminal is the person's."""

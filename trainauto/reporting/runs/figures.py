@@ -10,6 +10,7 @@ from trainauto.reporting.runs.course import NO_END, Course, end_of, starts_of
 from trainauto.reporting.runs.totals import totals_of
 from trainauto.reporting.runs.validation_totals import Metric, ValidationTotals, Value, validations_of
 from trainauto.storage.run_directory import RunDirectory
+from trainauto.storage.run_log import whole_files
 
 ACCURACY_FILE = "accuracy.json"
 """Of a run: the share of right answers by validation set and task."""
@@ -72,6 +73,11 @@ def figures_of(run: RunDirectory) -> RunFigures:
     Raises:
         InputError: a line of its log holds no step that this version can read.
     """
+    with whole_files(run):
+        return _figures(run)
+
+
+def _figures(run: RunDirectory) -> RunFigures:
     course, starts = Course(), starts_of(run)
     logs = [read_object(start.folder.log_object) for start in starts]
     for start in starts:

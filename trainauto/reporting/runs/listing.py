@@ -14,6 +14,7 @@ from trainauto.core.files import found_at
 from trainauto.core.json_text import read_object
 from trainauto.reporting.runs.figures import RunFigures, quick_figures_of
 from trainauto.storage.run_directory import CURRENT, TRAINER_RUNS, RunDirectory
+from trainauto.storage.run_log import DAMAGE
 
 _DEEPEST = 4
 """Folders down to which runs are looked for: experiments/NAME/TIME, or OUTPUT/memory/TIME, from one or two above."""
@@ -21,8 +22,6 @@ _DEEPEST = 4
 _TIME = re.compile(r"(\d{8}_\d{6})(_\d+)?")
 _OF_A_RUN = frozenset({"tb", "checkpoints", "validation", "training_metrics", "model"})
 """Folders in that of a run or beside runs, which hold none; elsewhere an experiment may be called so."""
-_DAMAGE = (InputError, OSError, ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError)
-"""What reading files may end with that somebody has edited, cut short or closed to others."""
 
 
 @dataclass(frozen=True)
@@ -108,7 +107,7 @@ def _listed(folder: Path) -> ListedRun:
             return ListedRun(folder, started, problem="nothing is written yet, or it ended before that")
         figures = quick_figures_of(run)
         return ListedRun(folder, started, _trains(figures.options), figures)
-    except _DAMAGE as error:
+    except (InputError, *DAMAGE) as error:
         words = error.problems[0].message if isinstance(error, InputError) else f"{type(error).__name__}: {error}"
         words = words.replace(f"{folder}{os.sep}", "")
         return ListedRun(folder, _time_in_name(folder) or 0.0, problem=f"cannot be read: {words}")

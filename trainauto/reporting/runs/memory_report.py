@@ -1,6 +1,5 @@
 """What ``python -m trainauto report RUN`` says: what was predicted of a run's memory, what was measured."""
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from statistics import median
@@ -17,7 +16,7 @@ from trainauto.core.decisions import (
     decision_to_dict,
 )
 from trainauto.core.errors import InputError, Problem
-from trainauto.core.json_text import read_lines, to_json
+from trainauto.core.json_text import from_json, read_lines, to_json
 from trainauto.core.plan import Plan
 from trainauto.core.records import MicrobatchSplit
 from trainauto.reporting.plan_peaks import PlanPeak, PlanPeaks
@@ -26,7 +25,7 @@ from trainauto.reporting.runs.figures import how_it_ended
 from trainauto.reporting.runs.validation_totals import Metric, metrics_of
 from trainauto.storage.resumes import Resume, resumes_of
 from trainauto.storage.run_directory import RunDirectory
-from trainauto.storage.run_log import logged_decisions, logged_steps
+from trainauto.storage.run_log import logged_decisions, logged_steps, whole_files
 
 
 @dataclass(frozen=True)
@@ -134,6 +133,11 @@ def memory_report(run: RunDirectory) -> MemoryReport:
     Raises:
         InputError: it has no steps yet, or a log cannot be read.
     """
+    with whole_files(run):
+        return _memory_report(run)
+
+
+def _memory_report(run: RunDirectory) -> MemoryReport:
     status, reason = how_it_ended(run)
     run = run.of_steps
     by_plan, shortages = PlanPeaks(), []
@@ -213,7 +217,7 @@ def _forecast(run: RunDirectory) -> Mapping[str, Any]:
     if not run.forecast.is_file():
         return {}
     try:
-        forecast = json.loads(run.forecast.read_text(encoding="utf-8"))
+        forecast = from_json(run.forecast.read_text(encoding="utf-8"))
     except ValueError as error:
         raise InputError(Problem(f"{run.forecast} cannot be read: {error}", advice="Delete it.")) from error
     return forecast if isinstance(forecast, dict) else {}

@@ -1,6 +1,5 @@
 """A run as its trackers see it: points every so many steps, decisions, validations, and its end."""
 
-import json
 import logging
 import os
 import time
@@ -10,6 +9,7 @@ from importlib import import_module
 from typing import Any
 
 from trainauto.core.decisions import ClipAt, Decision, GoBack, KeepPlan, PlanChange, RateFactor, Rollback
+from trainauto.core.json_text import from_json
 from trainauto.core.records import Progress, StepRecord, ValidationRecord
 from trainauto.core.run_events import Picture, RunEnd, RunSummary
 from trainauto.core.words import visible
@@ -166,7 +166,7 @@ class Trackers(Sink):
 
     def _options(self) -> dict[str, Any]:
         try:
-            config = json.loads(self._run.config.read_text(encoding="utf-8"))
+            config = from_json(self._run.config.read_text(encoding="utf-8"))
         except (OSError, ValueError):
             return {}
         return flat(config) if isinstance(config, dict) else {}

@@ -1,11 +1,11 @@
 """What a run is called by trackers, kept in its folder: a resume goes on with the same run there."""
 
-import json
 from pathlib import Path
 from threading import Lock
 from typing import Any
 
 from trainauto.core.files import write_json_atomically
+from trainauto.core.json_text import from_json
 
 
 class TrackerIds:
@@ -37,7 +37,7 @@ class TrackerIds:
 
     def _read(self) -> dict[str, Any]:
         try:
-            kept = json.loads(self._file.read_text(encoding="utf-8"))
+            kept = from_json(self._file.read_text(encoding="utf-8"))
         except (OSError, ValueError):
             return {}
         return kept if isinstance(kept, dict) else {}

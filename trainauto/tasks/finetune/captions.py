@@ -1,12 +1,12 @@
 """A folder of pictures with captions, as conversations: what is asked of each, and its caption as the answer."""
 
-import json
 import logging
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from trainauto.core.errors import InputError, Place, Problem
+from trainauto.core.json_text import from_json
 from trainauto.data.folder_walk import warn_of_links
 from trainauto.tasks.finetune.conversations import ASSISTANT, USER, Conversation, ImagePart, TextPart, Turn, check_turns
 
@@ -95,7 +95,7 @@ def _of_table(table: Path) -> Iterator[tuple[Path, str, str]]:
         if not line.strip():
             continue
         try:
-            entry = json.loads(line)
+            entry = from_json(line)
         except ValueError as error:
             raise _error(table, number, line, f"this line is no JSON: {error}") from error
         name, caption = (_first(entry, keys) for keys in (NAME_KEYS, CAPTION_KEYS))

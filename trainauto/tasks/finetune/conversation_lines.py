@@ -2,13 +2,13 @@
 
 import base64
 import binascii
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from trainauto.core.errors import InputError, Place, Problem, nearest
+from trainauto.core.json_text import from_json
 from trainauto.tasks.finetune.conversations import ROLES, Conversation, ImagePart, Part, TextPart, Turn, check_turns
 
 MESSAGE = (
@@ -65,7 +65,7 @@ class _Line:
 
     def conversation(self) -> Conversation:
         try:
-            entry = json.loads(self.text)
+            entry = from_json(self.text)
         except ValueError as error:
             advice = 'Each line of the file is one object; quotes within words are written \\".'
             what, column = getattr(error, "msg", str(error)), getattr(error, "colno", 1)

@@ -2,8 +2,11 @@
 
 import http.client
 import json
+import socket
 import threading
+import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -136,3 +139,17 @@ def test_a_log_of_another_version_is_told(
     status, _, body = ask(server, "/data.json")
     assert status == 500
     assert "step 2 cannot be read" in json.loads(body)["error"]
+
+
+def test_connections_are_bounded(server: PageServer) -> None:
+    address = ("127.0.0.1", server.server_address[1])
+    with ExitStack() as opened:
+        held = [opened.enter_context(socket.create_connection(address, timeout=10)) for _ in range(40)]
+        answers = [connection.recv(100) for connection in held[32:]]
+        assert all(answer.startswith(b"HTTP/1.1 503 ") for answer in answers)
+        assert sum("process_request_thread" in thread.name for thread in threading.enumerate()) == 32
+    for _ in range(100):
+        if ask(server, "/data.json")[0] == 200:
+            return
+        time.sleep(0.05)
+    pytest.fail("connections that were closed are not answered by others")

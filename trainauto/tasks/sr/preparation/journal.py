@@ -13,6 +13,7 @@ from typing import IO, Any
 
 from trainauto.core.errors import InputError, Problem
 from trainauto.core.files import write_text_atomically
+from trainauto.core.json_text import from_json
 
 if sys.platform != "win32":
     import fcntl
@@ -116,7 +117,7 @@ class Journal:
 
     def _read(self) -> None:
         try:
-            report = json.loads((self._folder / REPORT).read_text(encoding="utf-8"))
+            report = from_json((self._folder / REPORT).read_text(encoding="utf-8"))
             self.settings = report["settings"]
             self._take(report["images"])
         except FileNotFoundError:
@@ -127,7 +128,7 @@ class Journal:
         journal = self._folder / JOURNAL
         for line in journal.read_bytes().splitlines() if journal.is_file() else ():
             with suppress(ValueError):
-                said = json.loads(line)
+                said = from_json(line)
                 if "settings" in said:
                     self.settings, self.entries = said["settings"], {}
                     self._take(said["images"])

@@ -1,9 +1,9 @@
 """What ``export`` writes into a .safetensors of the network in it: more than names and shapes tell."""
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
+from trainauto.core.json_text import from_json
 from trainauto.tasks.sr.archs import ARCHS
 from trainauto.tasks.sr.recognition.recognised import Recognised
 
@@ -21,7 +21,7 @@ def declared(metadata: Mapping[str, str]) -> Recognised | None:
     """
     try:
         name, scale = metadata["architecture"], int(metadata["scale"])
-        arguments: dict[str, Any] = dict(json.loads(metadata["arguments"]))
+        arguments: dict[str, Any] = dict(from_json(metadata["arguments"]))
     except (KeyError, ValueError, TypeError):
         return None
     if name not in ARCHS or not all(map(_is_modest, [scale, *arguments.values()])):

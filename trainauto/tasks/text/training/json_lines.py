@@ -1,12 +1,12 @@
 """Samples in JSON lines: texts, prompts with completions, pairs, or chats."""
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from trainauto.core.errors import InputError, Place, Problem, nearest
+from trainauto.core.json_text import from_json
 from trainauto.tasks.text.training.text_samples import Chat, Completion, Content, PlainText, TextPair, TextSample
 
 KEYS = ("text", "prompt", "completion", "source", "target", "messages")
@@ -35,7 +35,7 @@ class _Line:
 
     def content(self) -> Content:
         try:
-            entry = json.loads(self.text)
+            entry = from_json(self.text)
         except ValueError as error:
             advice = 'Each line of a .jsonl file is one object; quotes within words are written \\".'
             what, column = getattr(error, "msg", str(error)), getattr(error, "colno", 1)
