@@ -1,5 +1,6 @@
 """What would train to no end is refused, or said, before the first step, at the option that is at fault."""
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,11 @@ COMPACT = {"type": "compact", "num_feat": 4, "num_conv": 1}
             "every loss has loss_weight 0",
         ),
         ({"train": {"losses": [{"type": "l1loss", "loss_weight": -1.0}]}}, "loss_weight: -1.0", "0 or more, got -1.0"),
-        ({"train": {"losses": [{"type": "l1loss", "loss_weight": float("inf")}]}}, "loss_weight: .inf", "got inf"),
+        (
+            {"train": {"losses": [{"type": "l1loss", "loss_weight": float("inf")}]}},
+            "loss_weight: .inf",
+            "a finite number, but inf",
+        ),
         (
             gan_options(train={"losses": [{"type": "l1loss"}, {"type": "ganloss", "loss_weight": -0.1}]}),
             "loss_weight: -0.1",
@@ -40,6 +45,58 @@ def test_options_that_train_nothing(
     assert done.returncode == 2
     assert f"x.yml:{number}:" in done.stderr
     assert said in done.stderr
+    assert not (tmp_path / "experiments").exists()
+
+
+TRAINED = ("datasets", "train")
+ADAM = ("train", "optim_g")
+CLIPPING = ("training_automations", "AdaptiveGradientClipping")
+STEERED = ("training_automations", "DynamicBatchSizeOptimizer")
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "said"),
+    [
+        ((*TRAINED, "lq_size"), 10**9, "at most 65536"),
+        ((*TRAINED, "lq_size"), 65536, "are free here"),
+        ((*TRAINED, "batch_size_per_gpu"), 2**62, "at most 65536"),
+        ((*TRAINED, "accum_iter"), 50_000, "samples is larger than any"),
+        ((*TRAINED, "lookahead"), 10**9, "at most 65536"),
+        ((*TRAINED, "dataroot_gt"), "a/" * 2500, "5000 bytes is longer than disks take"),
+        ((*TRAINED, "dataroot_gt"), "a" * 256, "a name in a path of 256 bytes"),
+        ((*TRAINED, "dataroot_gt"), "a\0b", "holds a zero character"),
+        ((*TRAINED, "dataroot_gt"), "a\nb", "no line break"),
+        (("path", "pretrain_network_g"), "a" * 5000, "longer than disks take"),
+        (("path", "experiments_root"), "a" * 5000, "longer than disks take"),
+        (("plugins",), ["a" * 5000], "longer than disks take"),
+        (("network_g", "num_conv"), 10**8, "num_conv is above 65536"),
+        (("num_threads",), 10**9, "at most 1024"),
+        ((*ADAM, "lr"), float("inf"), "takes a finite number, but inf is given"),
+        ((*ADAM, "lr"), float("nan"), "takes a finite number, but nan is given"),
+        ((*ADAM, "lr"), 1e300, "more than 32 bits"),
+        ((*ADAM, "lr"), -1.0, "a rate of -1.0 climbs"),
+        (("memory", "budget"), "1KiB", "write 1MiB at least"),
+        (("memory", "budget"), "9" * 400 + "GiB", "is no size"),
+        ((*CLIPPING, "percentile"), 0.9, "write 90"),
+        ((*STEERED, "max_adjustments"), -5, "at least 0, got -5"),
+        ((*STEERED, "min_batch_size"), 2**62, "no batch_size lies in"),
+    ],
+)
+def test_values_that_nobody_means(
+    path: tuple[str, ...], value: object, said: str, tmp_path: Path, write_images: Write
+) -> None:
+    changes: Any = value
+    for key in reversed(path):
+        changes = {key: changes}
+    options = write_options(tmp_path / "x.yml", tiny_options(write_images("gt", 1), **changes))
+    begun = time.monotonic()
+    done = train(options, own_process=False)
+    assert time.monotonic() - begun < 5
+    assert done.returncode == 2
+    (told,) = [line for line in done.stderr.splitlines() if said in line or line.startswith("x.yml:")]
+    if path[-1] not in told.split(":", 3)[-1]:  # else the message names the option
+        number = int(told.split(":")[1])
+        assert f"{path[-1]}:" in "".join(options.read_text().splitlines()[number - 2 : number])
     assert not (tmp_path / "experiments").exists()
 
 

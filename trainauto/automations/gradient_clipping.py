@@ -44,6 +44,8 @@ class AdaptiveGradientClipping(Automation):
     def __init__(self, percentile: float = 90.0, history_size: int = 1000, warmup_steps: int = 100) -> None:
         if not 0 < percentile <= 100:
             raise ValueError(f"percentile must be above 0 and at most 100, got {percentile}")
+        if percentile < 1:
+            raise ValueError(f"percentile goes to 100, and {percentile} is a share of 1: write {100 * percentile:g}")
         if not 1 <= warmup_steps <= history_size:
             raise ValueError(f"warmup_steps must be 1 or more and at most history_size, got {warmup_steps}")
         self._percentile, self._history_size, self._warmup_steps = percentile, history_size, warmup_steps

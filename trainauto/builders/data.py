@@ -22,7 +22,9 @@ from trainauto.builders.kept_sets import KeptSets
 from trainauto.builders.losses import check_targets, targets
 from trainauto.builders.metrics import MetricsByName, build_metrics
 from trainauto.core.errors import InputError, Problem
+from trainauto.core.free_memory import free_memory_bytes
 from trainauto.core.plan import BATCH_SIZE, Axis, Plan
+from trainauto.core.units import size_text
 from trainauto.core.words import counted
 from trainauto.data import DatasetScan, DynamicDataset
 from trainauto.data.sample_files import Kept
@@ -281,6 +283,23 @@ def build_axes(loaded: LoadedOptions, network: nn.Module, scan: DatasetScan) -> 
             scan.smallest_name,
         )
     return axis, Axis(BATCH_SIZE, "samples", 1, LARGEST_BATCH)
+
+
+def refuse_flood(loaded: LoadedOptions) -> None:
+    """Refuse a first batch whose pixels alone, of a byte each, are more than the free memory.
+
+    Raises:
+        InputError: names what makes it large.
+    """
+    options, plan, free_bytes = loaded.options, first_plan(loaded.options), free_memory_bytes()
+    pixels_bytes = plan.batch_size * 3 * plan[LQ_SIZE] ** 2 * (1 + options.scale**2)
+    if free_bytes is None or pixels_bytes <= free_bytes:
+        return
+    one_bytes = pixels_bytes // plan.batch_size
+    with locate_errors(loaded, ("datasets", "train", "lq_size" if one_bytes > free_bytes else "batch_size_per_gpu")):
+        taken = f"{counted(plan.batch_size, 'crop')} of {plan[LQ_SIZE]} px and their targets take"
+        message = f"{taken} {size_text(pixels_bytes)}, and {size_text(free_bytes)} are free here"
+        raise InputError(Problem(message, advice="Write a smaller lq_size, or fewer samples."))
 
 
 def first_plan(options: Options) -> Plan:

@@ -207,5 +207,15 @@ AUTOMATION_CHECKS: Checks = {(SECTION, "*"): _check_automation}
 """Of the files of all tasks."""
 
 OPTIMIZER_BESIDE_RATE = of_component(_check_optimizer_beside_rate)
-OPTIMIZER = registered(OPTIMIZERS, later=SUPPLIED["optimizer"])
+
+
+def _check_optimizer(loaded: File, path: KeyPath, chosen: Component) -> None:
+    checked_arguments(loaded, OPTIMIZERS, path, chosen.type, chosen.arguments, later=SUPPLIED["optimizer"])
+    rate = chosen.arguments.get("lr")
+    if isinstance(rate, int | float) and rate < 0:
+        with locate_errors(loaded, path):
+            raise InputError(Problem(f"a rate of {rate} climbs where it is to go down", argument="lr"))
+
+
+OPTIMIZER = of_component(_check_optimizer)
 SCHEDULE = registered(SCHEDULES, filled_in=SUPPLIED["schedule"])

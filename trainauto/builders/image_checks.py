@@ -27,6 +27,7 @@ from trainauto.builders.file_checks import (
 from trainauto.builders.image_model import judges_nothing, refuse_discriminator
 from trainauto.builders.losses import check_loss
 from trainauto.builders.metrics import check_metric
+from trainauto.builders.network_bounds import refuse_sizes
 from trainauto.core.registry import Registry
 from trainauto.models.weights_file import check_there
 from trainauto.options.component_schemas import FILLED_IN
@@ -54,10 +55,12 @@ LOSS_KEYS = LossTermOptions.model_fields.keys() - Component.model_fields.keys()
 def _check_network(loaded: File, path: KeyPath, chosen: Component) -> None:
     refuse_discriminator(loaded, chosen.type)
     checked_arguments(loaded, ARCHS, path, chosen.type, chosen.arguments, FILLED_IN["network"])
+    refuse_sizes(loaded, path, chosen.arguments)
 
 
 def _check_discriminator(loaded: File, path: KeyPath, chosen: Component) -> None:
     checked_arguments(loaded, ARCHS, path, chosen.type, chosen.arguments)
+    refuse_sizes(loaded, path, chosen.arguments)
     constructor = ARCHS.get(chosen.type)
     if "scale" in inspect.signature(constructor).parameters and not is_discriminator(constructor):
         with locate_errors(loaded, path):

@@ -11,6 +11,7 @@ from trainauto.archs import ARCHS, is_discriminator
 from trainauto.builders.components import build_component, locate_errors
 from trainauto.builders.discriminator import discriminator_options
 from trainauto.builders.losses import build_losses, labels, target_of
+from trainauto.builders.network_bounds import within_reason
 from trainauto.builders.optimizers import averaging_of, checkpoint_gradients, optimizer_maker
 from trainauto.builders.pretrained import load_start
 from trainauto.core.errors import InputError, Problem
@@ -36,9 +37,10 @@ def build_network(loaded: LoadedOptions, *, pretrained: bool = True) -> nn.Modul
     """Build the network, check that it enlarges as it should, and load pretrained weights if wanted."""
     options, chosen = loaded.options, loaded.options.network_g
     refuse_discriminator(loaded, chosen.type)
-    network: nn.Module = build_component(
-        loaded, ARCHS, ("network_g",), chosen.type, chosen.arguments, {"scale": options.scale, "upscale": options.scale}
-    )()
+    given = {"scale": options.scale, "upscale": options.scale}
+    construct = build_component(loaded, ARCHS, ("network_g",), chosen.type, chosen.arguments, given)
+    with locate_errors(loaded, ("network_g",)), within_reason(f"network '{chosen.type}'"):
+        network: nn.Module = construct()
     with locate_errors(loaded, ("network_g",)):
         _check_input(options, network)
         _check_output(network, chosen.type, options.scale)
@@ -166,7 +168,9 @@ def build_model(
 
 def _build_discriminator(loaded: LoadedOptions, chosen: Component, channels: int, *, pretrained: bool) -> nn.Module:
     """Build the discriminator, check that it judges the images there are, and load pretrained weights if wanted."""
-    network: nn.Module = build_component(loaded, ARCHS, ("network_d",), chosen.type, chosen.arguments)()
+    construct = build_component(loaded, ARCHS, ("network_d",), chosen.type, chosen.arguments)
+    with locate_errors(loaded, ("network_d",)), within_reason(f"network '{chosen.type}'"):
+        network: nn.Module = construct()
     with locate_errors(loaded, ("network_d",)):
         if hasattr(network, "scale") and not is_discriminator(type(network)):
             raise judges_nothing(chosen.type)

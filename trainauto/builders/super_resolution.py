@@ -10,6 +10,7 @@ from trainauto.builders.data import (
     build_val_sets,
     build_validator,
     first_plan,
+    refuse_flood,
     warn_of_shared_images,
 )
 from trainauto.builders.image_model import build_model, build_network
@@ -40,6 +41,7 @@ class SuperResolutionParts(TaskParts):
     def __init__(self, loaded: LoadedOptions, request: PartsRequest) -> None:
         self.loaded = self._loaded = loaded
         options, sets = loaded.options, request.sets
+        refuse_flood(loaded)
         warn_of_short_run(options, request.ranks.world_size)
         self.network = build_network(loaded, pretrained=request.pretrained)
         self.network_words = _words_of(options)

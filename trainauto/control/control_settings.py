@@ -22,7 +22,7 @@ class ControlSettings:
         warmup_period: train the first period under the option file's plan, whatever is predicted.
 
     Raises:
-        ValueError: the band is none, or there are no steps in a period.
+        ValueError: the band is none, there are no steps in a period, or fewer changes than none.
     """
 
     target_vram_usage: float = 0.85
@@ -37,3 +37,5 @@ class ControlSettings:
     def __post_init__(self) -> None:
         check_band(self.target_vram_usage, self.safety_margin)
         check_at_least_one(adjustment_frequency=self.adjustment_frequency, vram_history_size=self.vram_history_size)
+        if self.max_adjustments < 0:
+            raise ValueError(f"max_adjustments must be at least 0, got {self.max_adjustments}")

@@ -128,9 +128,9 @@ def parse_size_bytes(text: str) -> int:
         ValueError: it is not a size.
     """
     match = _SIZE.fullmatch(text)
-    if match is None or not (size := int(float(match[1]) * _UNITS[match[2].lower()])):
+    if match is None or not 1 <= (size := float(match[1]) * _UNITS[match[2].lower()]) < 2**63:
         raise ValueError(f"'{text}' is no size; {_probable_size(text)}")
-    return size
+    return int(size)
 
 
 _ALMOST_SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([kmg]?)[a-z]*\s*", re.IGNORECASE)

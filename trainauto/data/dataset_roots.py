@@ -7,6 +7,8 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from trainauto.core.errors import InputError, Problem, nearest
+from trainauto.core.files import found_at
+from trainauto.core.words import visible
 
 PACKAGE_PREFIX = "package:"
 SHOWN_SIBLINGS = 5
@@ -25,12 +27,14 @@ def resolve_root(root: str, suffixes: Collection[str], set_name: str, argument: 
         InputError: it does not exist, or the package is not installed.
     """
     path = _in_package(root, set_name, argument) if root.startswith(PACKAGE_PREFIX) else Path(root).expanduser()
-    if path.exists():
+    if found_at(path):
         return path
-    advice = f"Looked for {path.resolve()}."
-    if path.parent.is_dir():
+    advice = f"Looked for {visible(str(path.absolute()), 300)}."
+    if found_at(path.parent) == "folder":
         advice += " " + nearest(path.name, _nearest_siblings(path, suffixes))
-    raise InputError(Problem(f"dataset '{set_name}': there is no {root}", advice=advice, argument=argument))
+    raise InputError(
+        Problem(f"dataset '{set_name}': there is no {visible(root, 300)}", advice=advice, argument=argument)
+    )
 
 
 def _nearest_siblings(path: Path, suffixes: Collection[str]) -> list[str]:

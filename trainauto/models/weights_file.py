@@ -15,6 +15,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from trainauto.core.errors import InputError, Problem, nearest
+from trainauto.core.files import found_at
 from trainauto.core.words import visible
 from trainauto.models.usable_weights import check_dense
 
@@ -111,8 +112,8 @@ def check_there(file: Path) -> None:
     Raises:
         InputError: names the nearest beside it.
     """
-    if not file.is_file():
-        raise InputError(Problem(f"there is no weights file {file}", advice=_what_is_there(file)))
+    if found_at(file) != "file":
+        raise InputError(Problem(f"there is no weights file {visible(str(file), 300)}", advice=_what_is_there(file)))
 
 
 def _content_of(file: Path) -> tuple[object, dict[str, str]]:
@@ -183,7 +184,7 @@ def _problem_of_pickle(file: Path, error: pickle.UnpicklingError) -> Problem:
 def _what_is_there(file: Path) -> str:
     """Return advice for a file that is missing: the nearest beside it, or that a run has yet to write it."""
     folder = file.parent
-    if folder.is_dir():
+    if found_at(folder) == "folder":
         return nearest(file.name, (path.name for path in folder.iterdir()), f"{folder} is empty.")
     if folder.parent.name == "checkpoints":
         return f"There is no folder {folder} either: the run that writes it has not come so far. Train it first."

@@ -101,6 +101,22 @@ def averages_there_are(
             yield Finding(path, message, "Remove one: the rate would rise by both.", at_key=True)
 
 
+_MOST_SAMPLES = 2**16
+
+
+def step_is_no_flood(samples: int, micro_batches: int, key: KeyPath) -> Iterator[Finding]:
+    """Refuse a step of more samples than anybody trains in one.
+
+    Args:
+        samples: of a micro-batch.
+        micro_batches: of a step.
+        key: of their number.
+    """
+    if samples * micro_batches > _MOST_SAMPLES:
+        message = f"a step of {samples} * {micro_batches} samples is larger than any: {_MOST_SAMPLES} at most"
+        yield Finding(key, message, "Write fewer micro-batches, or fewer samples in each.")
+
+
 def warmup_ends(train: RunTraining, *, counts_samples: bool) -> Iterator[Finding]:
     """Refuse a warm-up that is given twice, in another unit than the run's, or is longer than the run."""
     path = ("train", "warmup_steps")

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from trainauto.core.words import counted
-from trainauto.options.checks import CombinationChecks, averages_there_are, names_differ, warmup_ends
+from trainauto.options.checks import CombinationChecks, averages_there_are, names_differ, step_is_no_flood, warmup_ends
 from trainauto.options.degradation_checks import (
     KEYS,
     PIPELINES,
@@ -43,6 +43,14 @@ def one_length(options: Options) -> Iterator[Finding]:
     if not train.total_iter and not train.total_samples:
         message = "the run has no length"
         yield Finding(("train",), message, "Add total_iter (optimizer steps) or total_samples to train.", at_key=True)
+
+
+@_reads("datasets")
+def one_step_of_samples(options: Options) -> Iterator[Finding]:
+    """A step holds no more samples than anybody trains in one."""
+    if "train" in options.datasets.model_fields_set:
+        drawn = options.datasets.train
+        yield from step_is_no_flood(drawn.batch_size_per_gpu, drawn.accum_iter, ("datasets", "train", "accum_iter"))
 
 
 @_reads("train")

@@ -5,7 +5,17 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from trainauto.options.degradation_options import AugmentationKind, KernelOptions, Probability, ResizeMode, Weights
-from trainauto.options.fields import FolderName, NonNegativeInt, PositiveInt, Roots, Section, option
+from trainauto.options.fields import (
+    FolderName,
+    Lookahead,
+    PathText,
+    Processes,
+    Roots,
+    Samples,
+    Section,
+    Side,
+    option,
+)
 
 RootWeights = Annotated[list[Annotated[float, Field(gt=0.0, allow_inf_nan=False)]], Field(min_length=1)]
 
@@ -42,22 +52,22 @@ class TrainDataset(KernelOptions):
         reason="null: none",
     )
     aug_prob: Weights | None = option(None, "Weights of augmentation, one for each.", reason="null: no augmentation")
-    lq_size: PositiveInt = option(
+    lq_size: Side = option(
         64, "Side of a training crop of the low-quality image.", unit="px", reason="fits 12 GB for most networks at x4"
     )
-    batch_size_per_gpu: PositiveInt = option(
+    batch_size_per_gpu: Samples = option(
         8, "Samples in one forward pass at the start of the run.", unit="samples", reason="fits 12 GB for most networks"
     )
-    accum_iter: PositiveInt = option(
+    accum_iter: Samples = option(
         1,
         "Micro-batches in one optimizer step; a step draws batch_size_per_gpu * accum_iter samples.",
         unit="micro-batches",
         reason="1: no accumulation",
     )
-    num_worker_per_gpu: NonNegativeInt = option(
+    num_worker_per_gpu: Processes = option(
         2, "Processes that decode images; 0 decodes in the training process.", unit="processes", reason="two cores"
     )
-    lookahead: PositiveInt = option(
+    lookahead: Lookahead = option(
         8,
         "Batches drawn ahead of the step, the same for any number of workers: a larger plan acts after so many steps.",
         unit="batches",
@@ -67,7 +77,7 @@ class TrainDataset(KernelOptions):
     use_rot: bool = option(
         True, "Flip and rotate crops by quarter turns at random.", reason="eightfold data with hflip"
     )
-    cache_dir: str | None = option(
+    cache_dir: PathText | None = option(
         None,
         "Folder for a memory-mapped cache of decoded pixels, relative to the working directory; needs width * height * "
         "channels bytes an image. Without it, decoded pixels stay in memory where they fit a quarter of what is free.",
@@ -79,7 +89,7 @@ class TrainDataset(KernelOptions):
         "is named in the log when it is first read.",
         reason="off: it takes as long as reading the set once",
     )
-    meta_info: str | None = option(
+    meta_info: PathText | None = option(
         None,
         "A text file that names the high-quality images to use, a path below its root on each line, with or without "
         "BasicSR's size behind it (`0001_s001.png (480,480,3)`).",
@@ -115,9 +125,9 @@ class ValDataset(Section):
     dataroot_gt: Roots = option(..., "As for training.")
     dataroot_lq: Roots | None = option(None, "As for training.")
     lq_resize_mode: ResizeMode | None = option(None, "As for training.")
-    cache_dir: str | None = option(None, "As for training.")
+    cache_dir: PathText | None = option(None, "As for training.")
     decode_all: bool = option(False, "As for training.")
-    meta_info: str | None = option(None, "As for training.")
+    meta_info: PathText | None = option(None, "As for training.")
     bit_depth: Literal[8, 16] = option(8, "As for training; metrics compare pixels of 8 bits.", unit="bits")
     color: Literal["rgb", "y"] | None = option(None, "As for training.")
     filename_tmpl: str | None = option(None, "As for training.")

@@ -14,8 +14,39 @@ def whole(value: Any) -> Any:
 Whole = Annotated[int, BeforeValidator(whole)]
 PositiveInt = Annotated[int, Field(ge=1), BeforeValidator(whole)]
 NonNegativeInt = Annotated[int, Field(ge=0), BeforeValidator(whole)]
+Samples = Annotated[int, Field(ge=1, le=2**16), BeforeValidator(whole)]
+"""Samples of a step, or parts of one; whoever writes more has mistaken the option."""
+Side = Annotated[int, Field(ge=1, le=2**16), BeforeValidator(whole)]
+"""Pixels of a side."""
+Threads = Annotated[int, Field(ge=1, le=1024), BeforeValidator(whole)]
+Processes = Annotated[int, Field(ge=0, le=1024), BeforeValidator(whole)]
+Lookahead = Annotated[int, Field(ge=1, le=2**16), BeforeValidator(whole)]
+Tokens = Annotated[int, Field(ge=2, le=2**30)]
+"""Of a text, or of a batch of texts."""
 Fraction = Annotated[float, Field(ge=0.0, lt=1.0)]
-Roots = str | list[str]
+
+
+_LONGEST_PATH_BYTES, _LONGEST_PART_BYTES = 4095, 255
+"""That Linux takes; other systems take no more."""
+
+
+def _of_a_path(text: str) -> str:
+    """Refuse what no disk takes as a path, or takes and no list of files and no log can hold."""
+    if any(character in text for character in "\n\r\0"):
+        raise ValueError("a path has no line break and no zero character; write it on one line")
+    longest = max(len(part.encode()) for part in text.split("/"))
+    for size, most, what in (
+        (len(text.encode()), _LONGEST_PATH_BYTES, "path"),
+        (longest, _LONGEST_PART_BYTES, "name in a path"),
+    ):
+        if size > most:
+            raise ValueError(f"a {what} of {size} bytes is longer than disks take: {most} at most")
+    return text
+
+
+PathText = Annotated[str, AfterValidator(_of_a_path)]
+"""A path, or what may be one."""
+Roots = PathText | list[PathText]
 _LONGEST_NAME_BYTES = 200
 
 
@@ -40,7 +71,7 @@ def option(default: Any, description: str, *, unit: str = "", reason: str = "") 
 class Section(BaseModel):
     """Base of every section: unknown keys are refused, numbers are not taken from strings."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
 
 
 class Component(BaseModel):

@@ -1,6 +1,7 @@
 """The text of an option file, whatever is at its path."""
 
 import os
+import stat
 from difflib import get_close_matches
 from pathlib import Path
 
@@ -22,6 +23,8 @@ def read_text(path: Path) -> str:
 
 def _bytes_of(path: Path, file: str) -> bytes:
     try:
+        if stat.S_ISFIFO(path.lstat().st_mode):  # nobody may ever write to it; /dev/fd/63 of a shell is a link
+            raise InputError(Problem("this is a pipe", Place(file), "Name an option file."))
         with path.open("rb") as stream:
             data = stream.read(LARGEST_FILE_BYTES + 1)
     except FileNotFoundError:

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from trainauto.core.registry import in_one_word
 from trainauto.core.words import counted
-from trainauto.options.checks import CombinationChecks
+from trainauto.options.checks import CombinationChecks, step_is_no_flood
 from trainauto.options.finetune_options import FinetuneOptions, step_conversations
 from trainauto.options.run_checks import not_beside
 from trainauto.options.run_options import CONTROLLER
@@ -33,6 +33,13 @@ def weights_in_4_bits_stay_whole(options: FinetuneOptions) -> Iterator[Finding]:
     """Weights in 4 bits are no tensors of numbers that could be spread over ranks."""
     chosen = options.distributed
     yield from not_beside(chosen, {"model.load_in_4bit": chosen.fully_shard and options.model.load_in_4bit})
+
+
+@_reads("training")
+def one_step_of_conversations(options: FinetuneOptions) -> Iterator[Finding]:
+    """A step holds no more conversations than anybody trains in one."""
+    batch, parts = options.training.per_device_train_batch_size, options.training.gradient_accumulation_steps
+    yield from step_is_no_flood(batch, parts, ("training", "gradient_accumulation_steps"))
 
 
 @_reads("training")

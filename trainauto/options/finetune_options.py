@@ -3,23 +3,29 @@
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from trainauto.options.fields import (
     Component,
     FolderName,
     Fraction,
     NonNegativeInt,
+    PathText,
     PositiveInt,
+    Processes,
     Roots,
+    Samples,
     Section,
+    Tokens,
     option,
+    whole,
 )
 from trainauto.options.resource_options import MemoryOptions
 from trainauto.options.run_options import OF_STEPS, OPTIMIZER_BESIDE_RATE, FileOptions, RunSettings
 from trainauto.options.text_options import LoraOptions
 from trainauto.options.tracker_options import TrackerOptions
 
+Pixels = Annotated[int, Field(ge=1, le=2**32), BeforeValidator(whole)]
 Positive = Annotated[float, Field(gt=0.0)]
 NonNegative = Annotated[float, Field(ge=0.0)]
 
@@ -33,7 +39,7 @@ DEFAULT_WARMUP_RATIO = 0.03
 class FinetunedModel(Section):
     """The vision-language model, as it was trained before."""
 
-    name: str = option(
+    name: PathText = option(
         ...,
         "Folder of a saved model with its processor, or its name on Hugging Face's hub, e.g. "
         "Qwen/Qwen3-VL-2B-Instruct; a folder never asks the network.",
@@ -44,7 +50,7 @@ class FinetunedModel(Section):
         "lora and the package bitsandbytes.",
         reason="off",
     )
-    max_pixels: PositiveInt | None = option(
+    max_pixels: Pixels | None = option(
         None,
         "Most pixels of a picture; larger ones are reduced, keeping their shape (262144 is 512x512).",
         unit="pixels",
@@ -82,7 +88,7 @@ class FinetuneDataset(Section):
         reason="null: none",
     )
     prompt: str = option("Describe the picture.", "What is asked of each picture of a folder of captions.")
-    max_length: Annotated[int, Field(ge=2)] | None = option(
+    max_length: Tokens | None = option(
         None, "Most tokens of a conversation, pictures included.", unit="tokens", reason="null: what the model takes"
     )
     too_long: Literal["drop", "cut", "refuse"] = option(
@@ -109,14 +115,14 @@ class FinetuneTraining(Section):
     max_steps: PositiveInt | None = option(
         None, "Length of the run in place of num_train_epochs.", unit="optimizer steps", reason="null: epochs count"
     )
-    per_device_train_batch_size: PositiveInt = option(
+    per_device_train_batch_size: Samples = option(
         1, "Conversations of a forward pass of one rank at the start; memory decides from there.", unit="conversations"
     )
-    gradient_accumulation_steps: PositiveInt = option(
+    gradient_accumulation_steps: Samples = option(
         1,
         "Passes of a step: a step has this many times per_device_train_batch_size conversations a rank, whatever fits.",
     )
-    max_batch_size: PositiveInt | None = option(
+    max_batch_size: Samples | None = option(
         None,
         "Most conversations of a step, of one rank, where memory has room for more than those two make; a pass then "
         "holds them all.",
@@ -162,8 +168,10 @@ class FinetuneTraining(Section):
     early_stop_patience: PositiveInt = option(
         20, "With early_stop_loss: so many steps one after another.", unit="optimizer steps"
     )
-    output_dir: str = option("training_output", "Folder of runs; each gets one in it, and `current` is the newest.")
-    dataloader_num_workers: NonNegativeInt = option(
+    output_dir: PathText = option(
+        "training_output", "Folder of runs; each gets one in it, and `current` is the newest."
+    )
+    dataloader_num_workers: Processes = option(
         0, "Processes that read and prepare pictures; 0 does it in the training process."
     )
 
@@ -171,7 +179,7 @@ class FinetuneTraining(Section):
 class FinetuneMemory(MemoryOptions):
     """How much memory a run may take."""
 
-    shrink_pictures_to: PositiveInt | None = option(
+    shrink_pictures_to: Pixels | None = option(
         None,
         "Fewest pixels to which pictures are reduced where not even one conversation fits: below max_pixels by halves, "
         "and no further than this. The log and decisions.jsonl say so, and resumes keep it.",

@@ -4,7 +4,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from trainauto.options.fields import Component, Fraction, PositiveInt, option
+from trainauto.options.fields import Component, Fraction, Samples, option
 from trainauto.options.resource_options import MemoryOptions
 from trainauto.options.run_options import OPTIMIZER_BESIDE_RATE, RunOptions, RunTraining
 from trainauto.options.text_options import TokenizerOptions
@@ -46,10 +46,10 @@ class MultitaskTraining(RunTraining):
         0.0, "Weight decay; biases and norms have none.", reason="that of transformers' Trainer"
     )
     optim: Component | None = OPTIMIZER_BESIDE_RATE
-    base_batch_size: PositiveInt = option(
+    base_batch_size: Samples = option(
         16, "Samples of a forward pass at the start; memory decides from there.", unit="samples"
     )
-    target_batch_size: PositiveInt = option(
+    target_batch_size: Samples = option(
         32,
         "Samples of an optimizer step, of all ranks together, in as many forward passes as memory asks for.",
         unit="samples",

@@ -35,6 +35,9 @@ AUTO = "auto"
 """Of gradient checkpointing: as few blocks as let the file's plan fit."""
 
 
+_LEAST_BUDGET_BYTES = 2**20
+
+
 class MemoryOptions(Section):
     """How much memory a run may take."""
 
@@ -74,8 +77,8 @@ class MemoryOptions(Section):
     @field_validator("budget", "cpu_budget")
     @classmethod
     def _is_a_size(cls, text: str | None) -> str | None:
-        if text is not None:
-            parse_size_bytes(text)
+        if text is not None and parse_size_bytes(text) < _LEAST_BUDGET_BYTES:
+            raise ValueError(f"'{text}' is less than any step takes; write 1MiB at least")
         return text
 
     @property

@@ -12,8 +12,10 @@ from trainauto.options.fields import (
     FolderName,
     Fraction,
     NonNegativeInt,
+    PathText,
     PositiveInt,
     Section,
+    Threads,
     option,
     whole,
 )
@@ -36,7 +38,7 @@ OPTIMIZER_BESIDE_RATE = option(
 class RunPaths(Section):
     """Where runs go."""
 
-    experiments_root: str = option("experiments", "Folder of runs, relative to the working directory.")
+    experiments_root: PathText = option("experiments", "Folder of runs, relative to the working directory.")
 
 
 class RunFiles(Section):
@@ -149,7 +151,7 @@ class FileOptions(Section):
     name: FolderName = option(..., "Name of the experiment and of its folder: letters, digits, space, . _ -")
     task: str = option(..., "What is learned.")
     device: Literal["auto", "cpu", "cuda"] = option("auto", "Where to train; auto takes CUDA where there is one.")
-    num_threads: PositiveInt | None = option(
+    num_threads: Threads | None = option(
         None,
         "Threads of one CPU operation; CPU results are repeatable for a fixed number.",
         unit="threads",
@@ -169,7 +171,7 @@ class FileOptions(Section):
         "CPUs that have them, too: faster on GPUs from Ampere on, where use_amp does not already do so.",
         reason="precision",
     )
-    plugins: list[str] = option(
+    plugins: list[PathText] = option(
         [], "Python modules to import first (beside this file, or installed); they register components of your own."
     )
     memory: MemoryOptions = option(MemoryOptions(), "Memory budget.")

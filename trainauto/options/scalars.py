@@ -19,6 +19,9 @@ _FLOAT = re.compile(f"(?:{_NUMBER.pattern}|{_INF.pattern}|(?:\\.nan|\\.NaN|\\.NA
 LARGEST_INTEGER = 2**63 - 1
 """No option needs more, and nothing that reads options (tensors, JSON readers, generators) takes more."""
 
+LARGEST_FLOAT = (2 - 2**-23) * 2.0**127
+"""Of the numbers that networks compute with, which have 32 bits."""
+
 RESOLVERS: dict[str | None, list[tuple[str, re.Pattern[str]]]] = {
     None: [
         (PREFIX + "null", _NULL),
@@ -63,6 +66,8 @@ def scalar(tag: str, text: str) -> Any:
 
 def _text(text: str) -> str:
     # Escapes such as "\ud800" can spell half a character, which no file or terminal could take.
+    if "\0" in text:
+        raise ScalarError("holds a zero character, which no text of an option has", "Remove the escape.")
     if any("\ud800" <= character <= "\udfff" for character in text):
         raise ScalarError("holds an escape that is half a character", "Write the character itself.")
     return text
@@ -93,7 +98,11 @@ def _int(text: str) -> int:
 def _float(text: str) -> float:
     if not _FLOAT.match(text):
         raise ScalarError("is not a number", "Write a number such as 1e-4, or remove the tag !!float.")
-    return float(text) if _NUMBER.match(text) else float(text.replace(".", "", 1))
+    if not _NUMBER.match(text):
+        return float(text.replace(".", "", 1))
+    if abs(value := float(text)) > LARGEST_FLOAT:
+        raise ScalarError("is a number of more than 32 bits", f"Write one of at most {LARGEST_FLOAT:.2g}.")
+    return value
 
 
 _READERS: dict[str, Callable[[str], Any]] = {

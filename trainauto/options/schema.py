@@ -17,6 +17,7 @@ from trainauto.options.fields import (
     FolderName,
     Fraction,
     NonNegativeInt,
+    PathText,
     PositiveInt,
     Roots,
     Section,
@@ -59,7 +60,7 @@ __all__ = [
 class PathOptions(RunPaths):
     """Where weights come from and where runs go."""
 
-    pretrain_network_g: str | None = option(
+    pretrain_network_g: PathText | None = option(
         None, "Weights to start from: .safetensors, .pth, .pt or .ckpt (no pickled code), as anybody wrote them."
     )
     param_key_g: str | None = option(
@@ -71,7 +72,7 @@ class PathOptions(RunPaths):
         True,
         "Refuse weights whose names or shapes differ; false loads what fits, of another scale too, and lists the rest.",
     )
-    pretrain_network_d: str | None = option(None, "As pretrain_network_g, for the discriminator.")
+    pretrain_network_d: PathText | None = option(None, "As pretrain_network_g, for the discriminator.")
     param_key_d: str | None = option(None, "As param_key_g.")
     strict_load_d: bool = option(True, "As strict_load_g.")
 

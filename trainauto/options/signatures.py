@@ -30,7 +30,7 @@ _SECTIONS = (dict, collections.abc.Mapping, collections.abc.MutableMapping)
 _SCALARS = (bool, int, float, str, type(None))
 _LAX = Strict(False)
 _open: ContextVar[frozenset[Any]] = ContextVar("dataclasses whose models are being made", default=frozenset())
-_CONFIG = ConfigDict(strict=True, arbitrary_types_allowed=True)
+_CONFIG = ConfigDict(strict=True, arbitrary_types_allowed=True, allow_inf_nan=False)
 
 
 @lru_cache(maxsize=512)

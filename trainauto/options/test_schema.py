@@ -4,6 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
+from trainauto.options.fields import Threads
 from trainauto.options.schema import (
     TILE_OVERLAP,
     TILE_SIZE,
@@ -13,7 +14,6 @@ from trainauto.options.schema import (
     NonNegativeInt,
     Options,
     PathOptions,
-    PositiveInt,
     Section,
     ValDataset,
     ValOptions,
@@ -73,7 +73,7 @@ class OptionsToMeasure(Section):
     name: FolderName = option(..., "Name of the test and of the folder of its results.")
     scale: Annotated[int, Field(ge=1, le=16), BeforeValidator(whole)] = option(4, "Enlargement factor.", unit="times")
     device: Literal["auto", "cpu", "cuda"] = option("auto", "Where to run; auto takes CUDA where there is one.")
-    num_threads: PositiveInt | None = option(
+    num_threads: Threads | None = option(
         None, "Threads of one CPU operation.", unit="threads", reason="null: torch decides"
     )
     plugins: list[str] = option(

@@ -46,6 +46,20 @@ def model_from_one_place(options: TextOptions) -> Iterator[Finding]:
         yield Finding(("model", "config"), "config does not say which kind of model it is", advice, at_key=True)
 
 
+_MOST_LAYERS, _MOST_ELSE = 4096, 2**30
+
+
+@_reads("model")
+def model_that_can_be_made(options: TextOptions) -> Iterator[Finding]:
+    """Layers are made one after another: to count to a hundred million takes days."""
+    for key, value in (options.model.config or {}).items():
+        most = _MOST_LAYERS if "layer" in key else _MOST_ELSE
+        if isinstance(value, int) and not isinstance(value, bool) and value > most:
+            yield Finding(("model", "config", key), f"{key} is above {most}, which no model has", "Write less.")
+        elif "layer" in key and isinstance(value, int) and value < 0:
+            yield Finding(("model", "config", key), f"{key} is {value}, and a model has layers", "Write 1 or more.")
+
+
 @_reads("model", "tokenizer")
 def tokenizer_from_one_place(options: TextOptions) -> Iterator[Finding]:
     """A tokenizer is trained, or loaded, or comes with the model."""

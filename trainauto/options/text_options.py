@@ -2,17 +2,21 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from trainauto.options.fields import (
     Component,
     FolderName,
     Fraction,
-    NonNegativeInt,
+    Lookahead,
+    PathText,
     PositiveInt,
+    Processes,
     Roots,
     Section,
+    Tokens,
     option,
+    whole,
 )
 from trainauto.options.run_options import OF_STEPS, AveragedTraining, RunOptions
 
@@ -22,7 +26,9 @@ Positive = Annotated[float, Field(gt=0.0)]
 class LoraOptions(Section):
     """Low-rank adapters (peft): the model's own weights stay as they are, small matrices beside them are trained."""
 
-    r: PositiveInt = option(8, "Rank of the adapters.", reason="peft's value")
+    r: Annotated[int, Field(ge=1, le=2**16), BeforeValidator(whole)] = option(
+        8, "Rank of the adapters.", reason="peft's value"
+    )
     lora_alpha: PositiveInt = option(
         16, "Adapters count lora_alpha / r times.", reason="twice the rank, as in most published recipes"
     )
@@ -46,7 +52,7 @@ class LanguageModelOptions(Section):
         "random. The size of the vocabulary and special tokens are the tokenizer's.",
         reason="null: pretrained says which",
     )
-    pretrained: str | None = option(
+    pretrained: PathText | None = option(
         None,
         "Folder of a saved model, or its name on Hugging Face's hub; a folder never asks the network.",
         reason="null: config says what to make",
@@ -60,7 +66,7 @@ class LanguageModelOptions(Section):
 class TokenizerTraining(Section):
     """A byte-level BPE, trained on the training texts and kept in the run directory."""
 
-    vocab_size: PositiveInt = option(
+    vocab_size: Annotated[int, Field(ge=1, le=2**24), BeforeValidator(whole)] = option(
         8192, "Entries of the vocabulary, at most: short texts give fewer.", unit="tokens", reason="small models"
     )
 
@@ -69,7 +75,7 @@ class TokenizerOptions(Section):
     """What cuts texts into tokens: trained here, or loaded."""
 
     train: TokenizerTraining | None = option(None, "Train one on the training texts.", reason="null: pretrained")
-    pretrained: str | None = option(
+    pretrained: PathText | None = option(
         None,
         "Folder of a saved tokenizer, or its name on Hugging Face's hub.",
         reason="null: that of model.pretrained, where train is not given",
@@ -108,17 +114,17 @@ class TextTrainDataset(TextSource):
     """Where training texts come from."""
 
     path: Roots = option(..., _PATH)
-    max_length: Annotated[int, Field(ge=2)] = option(
+    max_length: Tokens = option(
         256, "Tokens of the longest sample; of what an encoder reads.", unit="tokens", reason="small models"
     )
-    max_target_length: Annotated[int, Field(ge=2)] | None = option(
+    max_target_length: Tokens | None = option(
         None, "Tokens of the longest target of an encoder_decoder.", unit="tokens", reason="null: max_length"
     )
     name: str = option("train", "Name of the set in messages.")
-    num_worker_per_gpu: NonNegativeInt = option(
+    num_worker_per_gpu: Processes = option(
         0, "Processes that make batches; 0 makes them in the training process.", reason="texts are tokenized before"
     )
-    lookahead: PositiveInt = option(
+    lookahead: Lookahead = option(
         2,
         "Batches drawn ahead of the step, the same for any number of workers: a larger plan acts after so many steps.",
         unit="batches",
@@ -166,7 +172,7 @@ class TextTrainOptions(AveragedTraining):
         "pytorch_optimizer and schedulefree by its name there, such as adan, lion, muon, prodigy, soap or "
         "AdamWScheduleFree.",
     )
-    tokens_per_batch: PositiveInt = option(
+    tokens_per_batch: Annotated[int, Field(ge=1, le=2**30), BeforeValidator(whole)] = option(
         2048,
         "Tokens of a step at the start of the run, of one rank, padding included; a controller goes from there.",
         unit="tokens",
@@ -178,7 +184,7 @@ class TextTrainOptions(AveragedTraining):
         "longest of its batch; causal models only.",
         reason="neighbours by length have little padding, and long rows cost more attention",
     )
-    row_length: Annotated[int, Field(ge=2)] | None = option(
+    row_length: Tokens | None = option(
         None, "With packed: tokens of a row, at least max_length.", unit="tokens", reason="null: max_length"
     )
     ema_decay: Fraction = option(
@@ -194,7 +200,7 @@ class TextValOptions(Section):
 
     val_enabled: bool = option(True, "Run validation: mean loss of a token, and perplexity.")
     val_freq: PositiveInt = option(1000, "Steps between validations; one more runs at the end.", unit="optimizer steps")
-    tokens_per_batch: PositiveInt | None = option(
+    tokens_per_batch: Annotated[int, Field(ge=1, le=2**30), BeforeValidator(whole)] | None = option(
         None,
         "Tokens of a batch of validation; one that does not fit is halved.",
         unit="tokens",

@@ -110,7 +110,7 @@ def test_numbers_of_either_kind(load: Loader) -> None:
         ("scale=true", "scale takes a whole number, but true is given", "Enlargement factor."),
         ("scale='4'", "scale takes a whole number, but '4' is text", "Remove the quotes."),
         ("train:grad_clip=1e-4x", "train.grad_clip takes a number, but '1e-4x' is text", "e.g. 1e-4"),
-        ("train:grad_clip=.nan", "train.grad_clip takes a number above 0", "Largest gradient norm"),
+        ("train:grad_clip=.nan", "train.grad_clip takes a finite number", "Largest gradient norm"),
         ("train:ema_decay=1", "train.ema_decay takes a number below 1", "moving average"),
         ("use_amp=off", "use_amp takes true or false, but 'off' is text", "Write false."),
         ("use_amp=1", "use_amp takes true or false, but 1 is a number", "Write true."),

@@ -203,7 +203,7 @@ def test_the_reference_names_every_key_and_component() -> None:
             assert f"### `{name}`" in text
     lines = text.splitlines()
     assert (
-        "| `lq_size` | whole number ≥ 1 | `64` | px | Side of a training crop of the low-quality image. "
+        "| `lq_size` | whole number ≥ 1 ≤ 65536 | `64` | px | Side of a training crop of the low-quality image. "
         "| fits 12 GB for most networks at x4 |"
     ) in lines
     assert "| `feature_channels` | whole number | `48` | width \\| depth. |" in lines

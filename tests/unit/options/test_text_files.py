@@ -109,6 +109,9 @@ def test_keys_of_another_task(problems: Problems, text: bool, override: str, adv
         (["datasets:val:name=TRAIN"], "are both named 'TRAIN'"),
         (["datasets:train:max_target_length=9"], "a causal model has no targets"),
         (["datasets:val=null", "val:val_freq=5"], "there are validation options, and no validation set"),
+        (["model:config:n_layer=100000000"], "n_layer is above 4096"),
+        (["model:config:n_layer=-1"], "n_layer is -1"),
+        (["model:config:n_embd=9000000000"], "n_embd is above"),
     ],
 )
 def test_what_cannot_work_together(problems: Problems, overrides: list[str], what: str) -> None:
