@@ -1,5 +1,6 @@
 """The doors as a person meets them: what is printed, what is left behind, which exit code."""
 
+import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -304,3 +305,11 @@ def test_broken_files_that_only_building_can_judge(
     for fragment in words.split(" | "):
         assert fragment.strip() in printed
     assert not list(tmp_path.iterdir())
+
+
+def test_list_alone_says_what_may_be_listed(tmp_path: Path) -> None:
+    done = command("list", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    for kind in ("archs", "schedules", "cards"):
+        assert f"list {kind} " in done.stdout
+    assert "cards" in json.loads(command("list", "--json", cwd=tmp_path).stdout)

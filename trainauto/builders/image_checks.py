@@ -3,7 +3,6 @@
 import inspect
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 from trainauto.archs import ARCHS, is_discriminator
@@ -28,6 +27,7 @@ from trainauto.builders.image_model import judges_nothing, refuse_discriminator
 from trainauto.builders.losses import check_loss
 from trainauto.builders.metrics import check_metric
 from trainauto.builders.network_bounds import refuse_sizes
+from trainauto.builders.run_weights import named_weights
 from trainauto.core.registry import Registry
 from trainauto.models.weights_file import check_there
 from trainauto.options.component_schemas import FILLED_IN
@@ -95,7 +95,7 @@ def _check_list(loaded: File, path: KeyPath, file: Any) -> None:
 def _check_weights(loaded: File, path: KeyPath, file: Any) -> None:
     if isinstance(file, str) and file:
         with locate_errors(loaded, path):
-            check_there(Path(file).expanduser())
+            check_there(named_weights(file, "d" if path[-1] == "pretrain_network_d" else "g"))
 
 
 _TOWERS: Mapping[Callable[..., Any], Callable[[Mapping[str, Any]], Design]] = {

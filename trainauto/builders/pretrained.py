@@ -9,6 +9,7 @@ from typing import Literal
 from torch import nn
 
 from trainauto.builders.components import locate_errors
+from trainauto.builders.run_weights import named_weights
 from trainauto.core.errors import InputError, Problem
 from trainauto.core.words import visible
 from trainauto.models.usable_weights import check_values
@@ -31,7 +32,7 @@ def load_start(loaded: LoadedOptions, network: nn.Module, which: Literal["g", "d
         loaded: the options.
         network: what they are for.
         which: letter of the network in the keys of the option file.
-        chosen: the file.
+        chosen: the file, or the folder of a run, as in :func:`named_weights`.
 
     Raises:
         InputError: they cannot be read, none fits, or (strict) not all do; at the place of the option.
@@ -40,7 +41,9 @@ def load_start(loaded: LoadedOptions, network: nn.Module, which: Literal["g", "d
         return
     options, path = loaded.options, loaded.options.path
     with locate_errors(loaded, ("path", f"pretrain_network_{which}")):
-        file = Path(chosen).expanduser()
+        file = named_weights(chosen, which)
+        if file != Path(chosen).expanduser():
+            logger.info("weights of %s: %s", chosen, file)
         key, strict = (path.param_key_g, path.strict_load_g) if which == "g" else (path.param_key_d, path.strict_load_d)
         weights = modern_weights(file, key, network)
         if words := weights.in_words():

@@ -1,10 +1,12 @@
 """``list``: say what is known: components by kind, each with its arguments, and cards."""
 
 import argparse
+import json
 from pathlib import Path
 
 from trainauto.commands.common_arguments import Commands
 from trainauto.core.errors import InputError, Problem
+from trainauto.core.program import program_words
 
 KINDS = {
     "archs": "network",
@@ -29,7 +31,11 @@ def add_to(commands: Commands) -> None:
         description="List what is known of a kind; with a name, its arguments with their types and defaults.",
     )
     parser.add_argument(
-        "kind", choices=[*KINDS, "cards"], metavar="KIND", help=f"{', '.join(KINDS)}, or cards (presets by memory)"
+        "kind",
+        nargs="?",
+        choices=[*KINDS, "cards"],
+        metavar="KIND",
+        help=f"{', '.join(KINDS)}, or cards (presets by memory); without it, the kinds are listed",
     )
     parser.add_argument("name", nargs="?", metavar="NAME", help="one of them, right after KIND")
     parser.add_argument("-opt", type=Path, metavar="FILE", help="also what the plugins of this option file bring")
@@ -38,6 +44,9 @@ def add_to(commands: Commands) -> None:
 
 
 def _run(parsed: argparse.Namespace) -> int:
+    if parsed.kind is None:
+        print(_kinds(parsed))
+        return 0
     if parsed.kind == "cards":
         print(_cards(parsed))
         return 0
@@ -51,6 +60,15 @@ def _run(parsed: argparse.Namespace) -> int:
     else:
         print(run_list.list_components(kind, parsed.kind, json=parsed.json))
     return 0
+
+
+def _kinds(parsed: argparse.Namespace) -> str:
+    """Return what may be listed, each with the command that does."""
+    if parsed.json:
+        return json.dumps([*KINDS, "cards"], indent=2)
+    words = {plural: f"each {kind.replace('-', ' ')} by name" for plural, kind in KINDS.items()}
+    words["cards"] = "GPUs by memory, with their presets"
+    return "\n".join(f"{program_words()} list {kind:<18}{text}" for kind, text in words.items())
 
 
 def _cards(parsed: argparse.Namespace) -> str:

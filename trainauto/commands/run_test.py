@@ -13,6 +13,7 @@ from torch import nn
 
 from trainauto.builders.components import locate_errors
 from trainauto.builders.precision import choose_precision
+from trainauto.builders.run_weights import named_weights
 from trainauto.core.errors import InputError, Problem
 from trainauto.core.files import write_text_atomically
 from trainauto.core.json_text import from_json, to_json
@@ -177,9 +178,9 @@ def _of_file(test: LoadedTest | None, device: str | None) -> _Subject:
     loaded = test.as_run
     chosen = choose_precision(_on(loaded, device)).device
     network = network_to_measure(loaded, chosen)
-    words = f"{options.name}: {loaded.options.network_g.type} x{options.scale}, {options.path.pretrain_network_g}"
-    folder, weights = Path(options.path.results_root) / options.name, Path(str(options.path.pretrain_network_g))
-    return _Subject(loaded, network, chosen, folder, words, weights.expanduser())
+    weights = named_weights(str(options.path.pretrain_network_g), "g")
+    words = f"{options.name}: {loaded.options.network_g.type} x{options.scale}, {weights}"
+    return _Subject(loaded, network, chosen, Path(options.path.results_root) / options.name, words, weights)
 
 
 def _on(loaded: LoadedOptions, device: str | None) -> LoadedOptions:

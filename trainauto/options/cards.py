@@ -194,7 +194,8 @@ def card_by_words(text: str) -> CardPreset:
     if matches:
         names = ", ".join(card.name for card in matches)
         raise InputError(Problem(f"'{text}' could be several cards: {names}", advice=f"Say which. {_LISTED}"))
-    raise InputError(Problem(f"no known card is called '{text}'", advice=_nearest_card(text, called)))
+    advice = f"{_nearest_card(text, called)} `plan` takes the memory of any other: --vram 11GiB."
+    raise InputError(Problem(f"no known card is called '{text}'", advice=advice))
 
 
 def card_of_memory(memory_bytes: int) -> CardPreset:

@@ -182,7 +182,9 @@ def _json(text: str, source: Source) -> Any:
         raise InputError(Problem(_TOO_DEEP, source.place(0), _FEW_LEVELS)) from None
     except json.JSONDecodeError as error:
         message = f"this is not JSON: {error.msg[:1].lower()}{error.msg[1:]}"
-        raise InputError(Problem(message, source.place(error.pos), "Correct this line.")) from None
+        is_comment = text.startswith(("//", "/*", "#"), error.pos)
+        advice = "JSON has no comments: remove it." if is_comment else "Correct this line."
+        raise InputError(Problem(message, source.place(error.pos), advice)) from None
 
 
 def _unique(pairs: list[tuple[str, Any]], source: Source) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Keys of BasicSR and traiNNer files that are spelled otherwise here, or are not needed."""
+"""Keys of files of BasicSR, traiNNer and traiNNer-redux that are spelled otherwise here, or are not needed."""
 
 from typing import Any
 
@@ -7,11 +7,20 @@ from trainauto.options.source_locations import KeyPath
 _LOSSES = "Write it as an item of train.losses, e.g. `- {type: l1loss, loss_weight: 1.0}`."
 _NEVER_PAUSES = "Remove it: here the discriminator steps with every batch; net_d_iters spaces the generator's steps."
 _NOT_NEEDED = "Remove it: nothing here needs it."
+_NO_SWA = "Remove it: ema_decay under train averages weights, in every run."
+_HIGH_QUALITY, _LOW_QUALITY = "Write dataroot_gt.", "Write dataroot_lq."
+_RATE_AND_MORE = "Write it under train.optim_g, e.g. {type: Adam, lr: 1e-4}."
 
 _HINTS = {
-    "warmup_iter": "Write warmup_steps.",
     "batch_size": "Write batch_size_per_gpu.",
     "num_worker": "Write num_worker_per_gpu.",
+    "n_workers": "Write num_worker_per_gpu.",
+    "virtual_batch_size": "Write accum_iter: virtual_batch_size / batch_size.",
+    "dataroot_HR": _HIGH_QUALITY,
+    "dataroot_B": _HIGH_QUALITY,
+    "dataroot_LR": _LOW_QUALITY,
+    "dataroot_A": _LOW_QUALITY,
+    "use_flip": "Write use_hflip.",
     "accumulate": "Write accum_iter.",
     "num_gpu": "Remove it: device says where to train, and --launcher pytorch uses several GPUs.",
     "gpu_ids": "Remove it: device says where to train, and CUDA_VISIBLE_DEVICES says which GPU.",
@@ -30,6 +39,17 @@ _HINTS = {
     "total_epochs": "Write total_iter (optimizer steps) or total_samples.",
     "epochs": "Write total_iter (optimizer steps) or total_samples.",
     "max_steps": "Write total_iter.",
+    "niter": "Write total_iter.",
+    "lr_G": _RATE_AND_MORE,
+    "beta1_G": _RATE_AND_MORE,
+    "weight_decay_G": _RATE_AND_MORE,
+    "lr_scheme": "Write it as type under train.scheduler, e.g. {type: multistep, milestones: [...], gamma: 0.5}.",
+    "lr_steps": "Write milestones under train.scheduler.",
+    "lr_gamma": "Write gamma under train.scheduler.",
+    "model": "Remove it, or write model_type: SRGANModel to train against a discriminator.",
+    "pretrain_model_G": "Write pretrain_network_g.",
+    "pretrain_model_D": "Write pretrain_network_d.",
+    **dict.fromkeys(("use_swa", "swa_start_iter", "swa_start_iter_rel", "swa_lr", "swa_lr_scheme"), _NO_SWA),
     "lr": "Write it under train.optim_g.",
     "milestones": "Write it under train.scheduler, e.g. {type: multistep, milestones: [...], gamma: 0.5}.",
     "gamma": "Write it under train.scheduler, e.g. {type: multistep, milestones: [...], gamma: 0.5}.",
@@ -61,6 +81,13 @@ _HINTS = {
 }
 
 
+_OF_SETS = {
+    "mode": "Write type: GTImageDataset makes low-quality images, PairedImageDataset reads them from dataroot_lq, "
+    "RealESRGANDataset degrades at random.",
+}
+"""Of keys of data sets that are none of what they are called elsewhere."""
+
+
 def hint(path: KeyPath, tree: Any) -> str:
     """Return what to write instead of the unknown key at ``path``; empty where no hint is known.
 
@@ -69,17 +96,31 @@ def hint(path: KeyPath, tree: Any) -> str:
         tree: the whole file, which fills in figures.
     """
     key = str(path[-1])
-    if key == "gt_size":
+    if path[0] == "datasets" and key in _OF_SETS:
+        return _OF_SETS[key]
+    if key in ("gt_size", "HR_size"):
         return _gt_size_hint(path, tree)
+    if key == "warmup_iter":
+        return _warmup_hint(_value_at(tree, path))
     if key.endswith("_opt") and path[0] == "train":
         return _LOSSES
     return _HINTS.get(key, "")
 
 
 def _gt_size_hint(path: KeyPath, tree: Any) -> str:
-    value, scale = tree, tree.get("scale", 4)
-    for key in path:
-        value = value[key]
+    key, value, scale = path[-1], _value_at(tree, path), tree.get("scale", 4)
     if isinstance(value, int) and isinstance(scale, int) and scale > 0 and value % scale == 0:
-        return f"Write lq_size: {value // scale} (gt_size / scale)."
-    return "Write lq_size: gt_size / scale."
+        return f"Write lq_size: {value // scale} ({key} / scale)."
+    return f"Write lq_size: {key} / scale."
+
+
+def _warmup_hint(value: Any) -> str:
+    if isinstance(value, int | float) and value <= 0:
+        return "Remove it: without warmup_steps there is no warm-up."
+    return "Write warmup_steps."
+
+
+def _value_at(tree: Any, path: KeyPath) -> Any:
+    for key in path:
+        tree = tree[key]
+    return tree

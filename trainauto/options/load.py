@@ -1,6 +1,7 @@
 """From an option file to typed options, with every problem of the file reported at once."""
 
 import json
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,10 +10,11 @@ from typing import Any, Generic
 from pydantic import BaseModel, TypeAdapter, ValidationError
 from typing_extensions import TypeVar
 
-from trainauto.core.errors import InputError, Place, Problem, nearest
+from trainauto.core.errors import InputError, Place, Problem, collected, nearest
 from trainauto.core.program import program_words
 from trainauto.core.registry import in_one_word
 from trainauto.options.combination_checks import impossible_combinations
+from trainauto.options.file_text import read_text
 from trainauto.options.foreign_files import read_foreign, refuse_foreign
 from trainauto.options.lookup import fields_of, section_at, sections
 from trainauto.options.nested import SECTION, unnest
@@ -24,7 +26,7 @@ from trainauto.options.source_locations import KeyPath, Places, dotted, printabl
 from trainauto.options.tasks import KEY, SUPER_RESOLUTION, TASKS, TaskOptions, kind_of, named_task
 from trainauto.options.test_schema import OptionsToMeasure
 from trainauto.options.validation_errors import Finding, described, findings_of, in_file_order
-from trainauto.options.yaml_file import read_yaml
+from trainauto.options.yaml_file import YamlTree, parse_yaml, read_yaml
 
 OfTask = TypeVar("OfTask", bound=FileOptions, default=Options, covariant=True)
 """Options of a task; where nobody says which, of super-resolution."""
@@ -93,14 +95,16 @@ class OptionsError(InputError):
     Args:
         findings: what is wrong.
         loaded: the file. Its options hold the sections that are valid, and may lack the others.
+        earlier: what reading it found wrong before its options were looked at.
 
     Attributes:
         paths: what is wrong, as paths in the file.
     """
 
-    def __init__(self, findings: Sequence[Finding], loaded: LoadedOptions[FileOptions]) -> None:
-        places = loaded.places
-        super().__init__(in_file_order((finding.problem(places) for finding in findings), loaded.file))
+    def __init__(
+        self, findings: Sequence[Finding], loaded: LoadedOptions[FileOptions], earlier: Sequence[Problem] = ()
+    ) -> None:
+        super().__init__(_in_one(earlier, findings, loaded.places, loaded.file))
         self.loaded = loaded
         self.paths = frozenset(finding.path for finding in findings)
 
@@ -128,15 +132,17 @@ def load_options(path: Path, overrides: Sequence[str] = (), folder: Path | None 
         InputError: the file cannot be read, or is of no task.
     """
     begin = f"Write one with: {program_words()} init sr NAME (or init text, finetune, multitask)."
-    tree, places, _ = _read(path, begin)
+    problems: list[Problem] = []
+    tree, places, _ = _read(path, begin, problems)
     twice = unnest(tree, places)
-    apply_overrides(tree, places, overrides)
+    with collected(problems):
+        apply_overrides(tree, places, overrides)
     twice += unnest(tree, places)  # an override may have set train as a whole
     task = named_task(tree, places, plugin_folders(path, folder))
     options, findings = _validated(tree, twice, task)
     loaded = LoadedOptions(options, places, path, tree, tuple(overrides), folder)
-    if findings:
-        raise OptionsError(findings, loaded)
+    if findings or problems:
+        raise OptionsError(findings, loaded, problems)
     return loaded
 
 
@@ -151,8 +157,10 @@ def load_test_options(path: Path, overrides: Sequence[str] = ()) -> LoadedTest:
     Raises:
         InputError: with one problem for each thing that is wrong, in file order.
     """
-    tree, places, file = _read(path, "Name sets of images under datasets, and metrics under val.metrics.")
-    apply_overrides(tree, places, overrides)
+    problems: list[Problem] = []
+    tree, places, file = _read(path, "Name sets of images under datasets, and metrics under val.metrics.", problems)
+    with collected(problems):
+        apply_overrides(tree, places, overrides)
     _check_measured_task(tree, places, plugin_folders(path, None))
     findings = _misnamed_sets(tree, OptionsToMeasure)
     test: OptionsToMeasure | None = None
@@ -166,8 +174,8 @@ def load_test_options(path: Path, overrides: Sequence[str] = ()) -> LoadedTest:
         for keys in ({"datasets", "scale", "path"}, {"val"}):
             findings += impossible_combinations(as_run, keys)
         findings += _nothing_to_do(test)
-    if test is None or as_run is None or findings:
-        raise InputError(in_file_order((finding.problem(places) for finding in findings), file))
+    if test is None or as_run is None or findings or problems:
+        raise InputError(_in_one(problems, findings, places, file))
     return LoadedTest(test, LoadedOptions(as_run, places, path, tree, tuple(overrides)))
 
 
@@ -226,22 +234,32 @@ def _nothing_to_do(test: OptionsToMeasure) -> list[Finding]:
     return findings
 
 
-def _read(path: Path, begin: str) -> tuple[dict[str, Any], Places, str]:
+def _in_one(earlier: Sequence[Problem], findings: Sequence[Finding], places: Places, file: str) -> list[Problem]:
+    """Return in file order what reading a file found wrong, and what else is wrong in other places."""
+    known = {problem.place for problem in earlier}
+    later = [problem for problem in (finding.problem(places) for finding in findings) if problem.place not in known]
+    return in_file_order([*earlier, *later], file)
+
+
+def _read(path: Path, begin: str, problems: list[Problem]) -> tuple[dict[str, Any], Places, str]:
     """Return the values of a file, their places, and the name of the file for people.
 
     Args:
         path: the file.
         begin: advice where it is empty.
+        problems: gets what is wrong with single keys and values.
 
     Raises:
         InputError: it cannot be read, or is no section of keys.
     """
+    is_toml = path.suffix.lower() == ".toml"
     # TOML is read only to say how a file of neosr is converted.
-    read = read_foreign(path) if path.suffix.lower() == ".toml" else read_yaml(path)
+    read = read_foreign(path) if is_toml else _read_yaml_or_json(path, problems)
     tree, places, file = read.value, read.places, printable(str(path))
     refuse_foreign(path, tree, places)
-    if path.suffix.lower() == ".toml":
-        raise InputError(Problem("an option file is YAML, and this is TOML", Place(file), begin))
+    if is_toml:
+        advice = f"A file of neosr is converted by: {program_words()} convert {shlex.quote(file)} --from neosr. {begin}"
+        raise InputError(Problem("an option file is YAML, and this is TOML", Place(file), advice))
     if tree is None:
         raise InputError(Problem("this file holds no options", Place(file), begin))
     if not isinstance(tree, dict):
@@ -252,6 +270,17 @@ def _read(path: Path, begin: str) -> tuple[dict[str, Any], Places, str]:
             Problem(message, places.of_value(()), "Write 'key: value' lines at the top level, without '- '.")
         )
     return tree, places, file
+
+
+def _read_yaml_or_json(path: Path, problems: list[Problem]) -> YamlTree:
+    """Read an option file. JSON is YAML, but its mistakes have other words, and tabs may stand in it."""
+    try:
+        return read_yaml(path, problems)
+    except InputError:
+        if path.suffix.lower() != ".json":
+            raise
+        read_foreign(path)
+        return parse_yaml(read_text(path).replace("\t", " "), printable(str(path)), problems)
 
 
 def _validated(
@@ -345,13 +374,14 @@ def _unknown(path: KeyPath, tree: dict[str, Any], model: type[BaseModel]) -> Fin
 
 def _hint_or_nearest(path: KeyPath, tree: dict[str, Any], keys: list[str], model: type[BaseModel]) -> str:
     key = str(path[-1])
-    homes = [dotted(home) for home, section in sections(model) if key in fields_of(section)]
-    if len(homes) in (1, 2):
-        return f"Write it under {' or '.join(homes)}." if all(homes) else "Write it at the top level."
     own = next((task for task in TASKS.values() if task.model is model), None)
+    hint = (own or TASKS[SUPER_RESOLUTION]).hint(path, tree)
+    homes = [dotted(home) for home, section in sections(model) if key in fields_of(section)]
+    if len(homes) in (1, 2) and not hint:
+        return f"Write it under {' or '.join(homes)}." if all(homes) else "Write it at the top level."
     if own is None and any(key in fields_of(section) for _, section in sections(Options)):
         return "Remove it: it is an option of runs, and a test does not train."
-    advice = (own or TASKS[SUPER_RESOLUTION]).hint(path, tree) or nearest(key, keys)
+    advice = hint or nearest(key, keys)
     others = [task for task in TASKS.values() if own not in (None, task) and _knows(task, key)]
     if own is not None and others and not homes and not advice.startswith(("Write", "Remove", "Did")):
         return f"It is an option of {others[0].words} (task: {others[0].name}), and this file is of {own.words}."

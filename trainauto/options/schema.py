@@ -61,7 +61,9 @@ class PathOptions(RunPaths):
     """Where weights come from and where runs go."""
 
     pretrain_network_g: PathText | None = option(
-        None, "Weights to start from: .safetensors, .pth, .pt or .ckpt (no pickled code), as anybody wrote them."
+        None,
+        "Weights to start from: .safetensors, .pth, .pt or .ckpt (no pickled code), as anybody wrote them; or the "
+        "folder of a run, such as experiments/NAME, for those of its best checkpoint.",
     )
     param_key_g: str | None = option(
         None,

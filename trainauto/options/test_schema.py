@@ -43,7 +43,9 @@ class WeightsToMeasure(Section):
 
     results_root: str = option("results", "Folder of results, relative to the working directory.")
     pretrain_network_g: str | None = option(
-        None, "Weights: .safetensors, .pth or .pt (no pickled code). Required unless the command names a run."
+        None,
+        "Weights: .safetensors, .pth or .pt (no pickled code), or the folder of a run. Required unless the command "
+        "names a run.",
     )
     param_key_g: str | None = option(
         None,

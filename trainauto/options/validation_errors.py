@@ -9,6 +9,7 @@ from pydantic import BaseModel, ValidationError
 from trainauto.core.errors import Problem, nearest
 from trainauto.options.lookup import field_at, fields_of, section_at
 from trainauto.options.source_locations import KeyPath, Places, dotted, printable
+from trainauto.options.yaml_errors import glued
 
 
 class Finding(NamedTuple):
@@ -208,6 +209,8 @@ def _section_advice(error: _Error, model: type[BaseModel]) -> str:
     if error.value is None:
         defaults = f" {error.path[-1]}: {{}} means its defaults." if "enabled" in keys else ""
         return f"Indent its keys below it, or remove the line.{defaults}"
+    if isinstance(error.value, str) and (parts := glued(error.value)):
+        return f"Put a space after the ':': `{parts[0]}: {parts[1]}`."
     if "type" in keys and isinstance(error.value, str):
         return f"Write {{type: {shown(error.value).strip(chr(39))}}}."
     return f"Write its keys below it, indented and without '- ': {', '.join(keys)}."

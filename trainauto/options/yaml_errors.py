@@ -1,11 +1,12 @@
 """What PyYAML says about broken files, in the words of the person who wrote the file."""
 
+import re
 from typing import NamedTuple
 
 from yaml.error import MarkedYAMLError
 
-from trainauto.core.errors import Problem
-from trainauto.options.source_locations import Source
+from trainauto.core.errors import Place, Problem
+from trainauto.options.source_locations import Source, printable
 
 
 class _Saying(NamedTuple):
@@ -87,12 +88,48 @@ _SAYINGS = (
 )
 
 
+_AFTER_GLUED = ("mapping values are not allowed", "could not find expected ':'", "expected <block end>")
+"""Signs of errors that PyYAML sees a line or more below one such as ``scale:4``."""
+
+_GLUED = re.compile(r"([A-Za-z_][\w.-]*):((?![/\\])[^\s:]\S*)")
+_GLUED_LINE = re.compile(rf"[ \t]*(?:- +)*(?P<text>{_GLUED.pattern})[ \t]*(?:#.*)?")
+_PASSED_OVER = re.compile(r"[ \t]*(?:#.*)?")
+
+
+def glued(text: str) -> tuple[str, str] | None:
+    """Return the key and the value of a text such as ``scale:4``, which lacks a space; ``None`` of any other text."""
+    found = _GLUED.fullmatch(text)
+    return (found[1], found[2]) if found else None
+
+
+def glued_problem(key: str, value: str, place: Place) -> Problem:
+    """Return what to say of :func:`glued` text."""
+    key, value = printable(key), printable(value)
+    return Problem(f"no space follows the ':' of '{key}'", place, f"Write `{key}: {value}`.")
+
+
+def _glued_line(source: Source, index: int) -> Problem | None:
+    """Return the problem of a line such as ``scale:4`` where the error at ``index`` comes of it.
+
+    It is the line above the error, or that of the error itself.
+    """
+    lines = re.finditer(r"[^\r\n]+", source.text[: index + 1])
+    told = [line for line in lines if not _PASSED_OVER.fullmatch(line[0])][-2:]
+    for line in reversed(told):
+        whole = source.place(line.start()).text
+        if found := _GLUED_LINE.fullmatch(whole):
+            return glued_problem(found[2], found[3], source.place(line.start() + found.start("text")))
+    return None
+
+
 def syntax_problem(error: MarkedYAMLError, source: Source) -> Problem:
     """Retell a syntax error found in ``source``."""
     problem = str(error.problem or error.context or "this is not YAML")
     saying = next((saying for saying in _SAYINGS if saying.sign in f"{error.context} {problem}"), None)
     here = error.problem_mark or error.context_mark
     start = error.context_mark or here
+    if here and saying and saying.sign in _AFTER_GLUED and (problem_of_line := _glued_line(source, here.index)):
+        return problem_of_line
     # Only errors of the reader come without a mark, and those are caught before PyYAML reads.
     place = source.place(start.index if saying and saying.at_start and start else here.index if here else 0)
     if saying is None:

@@ -19,7 +19,7 @@ from trainauto.core.errors import InputError, Place, Problem
 from trainauto.options.file_text import read_text
 from trainauto.options.scalars import PREFIX, RESOLVERS, ScalarError, scalar
 from trainauto.options.source_locations import KeyPath, Places, Source, printable
-from trainauto.options.yaml_errors import syntax_problem
+from trainauto.options.yaml_errors import glued, glued_problem, syntax_problem
 
 LARGEST_DEPTH = 50
 LARGEST_ALIASED_COUNT = 10_000
@@ -41,31 +41,39 @@ class YamlTree:
     places: Places
 
 
-def read_yaml(path: Path) -> YamlTree:
-    """Read the YAML file at ``path``.
+def read_yaml(path: Path, problems: list[Problem] | None = None) -> YamlTree:
+    """Read the YAML file at ``path``; ``problems`` as in :func:`parse_into`.
 
     Raises:
         InputError: it cannot be read, or is not the YAML described in this module.
     """
-    return parse_yaml(read_text(path), printable(str(path)))
+    return parse_yaml(read_text(path), printable(str(path)), problems)
 
 
-def parse_yaml(text: str, file: str) -> YamlTree:
+def parse_yaml(text: str, file: str, problems: list[Problem] | None = None) -> YamlTree:
     """Parse the text of a file.
 
     Args:
         text: the YAML document.
         file: how to call it in messages.
+        problems: as in :func:`parse_into`.
 
     Raises:
         InputError: it is not the YAML described in this module.
     """
     source = Source(file, text)
     places = Places(source.place(len(text) - len(text.lstrip())))
-    return YamlTree(parse_into(places, (), source), places)
+    return YamlTree(parse_into(places, (), source, problems=problems), places)
 
 
-def parse_into(places: Places, path: KeyPath, source: Source, *, key: Place | None = None) -> Any:
+def parse_into(
+    places: Places,
+    path: KeyPath,
+    source: Source,
+    *,
+    key: Place | None = None,
+    problems: list[Problem] | None = None,
+) -> Any:
     """Parse ``source`` as the value at ``path``, recording its places in ``places``.
 
     Args:
@@ -73,6 +81,8 @@ def parse_into(places: Places, path: KeyPath, source: Source, *, key: Place | No
         path: path of the value; nothing may be known of it yet.
         source: text of the value.
         key: place of the key of ``path``; without one, the value's own.
+        problems: gets what is wrong with single keys and values, such as one that is there twice. The rest is then
+            read. Without it, that is an error.
 
     Raises:
         InputError: the text is not the YAML described in this module.
@@ -91,8 +101,11 @@ def parse_into(places: Places, path: KeyPath, source: Source, *, key: Place | No
     value = None if node is None else builder.value(node, path, key)
     if node is None:
         places.put(path, key or source.place(0), source.place(0))
-    if builder.problems:
-        raise InputError(sorted(builder.problems, key=_position))
+    found = sorted(builder.problems, key=_position)
+    if problems is not None:
+        problems += found
+    elif found:
+        raise InputError(found)
     return value
 
 
@@ -189,6 +202,11 @@ class _Builder:
                     merged.setdefault(name, pair)
                 continue
             own_name = self._scalar(target, here) if isinstance(target, yaml.ScalarNode) else None
+            if isinstance(own_name, str) and _is_plain(target) and _is_absent(item) and (parts := glued(own_name)):
+                # In {type:x}, all is one key without a value.
+                own_name = parts[0]
+                self.problems[glued_problem(*parts, here)] = None
+                item = _plain_node(parts[1], item)
             if not isinstance(own_name, str):
                 self._add("a key must be text", here, "Put the key in quotes.")
             elif own_name in own:
@@ -240,6 +258,20 @@ class _Builder:
     def _add(self, message: str, place: Place, advice: str) -> None:
         # A section that is merged in several places would report its problems each time.
         self.problems[Problem(message, place, advice)] = None
+
+
+def _is_plain(node: Any) -> bool:
+    return isinstance(node, yaml.ScalarNode) and node.style is None
+
+
+def _is_absent(node: yaml.Node) -> bool:
+    return _is_plain(node) and not node.value
+
+
+def _plain_node(text: str, where: yaml.Node) -> yaml.ScalarNode:
+    """Return the node of an unquoted text in the place of another node."""
+    tag = next((tag for tag, pattern in RESOLVERS[None] if pattern.match(text)), f"{PREFIX}str")
+    return yaml.ScalarNode(tag, text, where.start_mark, where.end_mark)
 
 
 def _cut(text: str) -> str:

@@ -7,11 +7,13 @@ from typing import Any
 import pytest
 import torch
 import yaml
+from safetensors.torch import load_file
 from torch import nn
 
-from tests.made_runs import options_of
+from tests.made_runs import make_run, options_of
 from tests.unit.tasks.sr.archs.test_legacy_keys import numbered
 from trainauto.builders.image_model import build_network
+from trainauto.builders.run_weights import named_weights
 from trainauto.core.errors import InputError
 from trainauto.options.load import load_options
 from trainauto.tasks.sr.archs import ARCHS
@@ -40,6 +42,29 @@ def test_weights_are_taken_and_the_log_says_which(tmp_path: Path, caplog: pytest
         network = built(tmp_path, {"type": "esrgan", **TINY}, 2)
     assert all(torch.equal(tensor, state[name]) for name, tensor in network.state_dict().items())
     assert "x.pth: entry params_ema is taken, names without 'module.'" in caplog.text
+
+
+def test_the_folder_of_a_run_stands_for_its_best_weights(tmp_path: Path) -> None:
+    network = {"type": "compact", "num_feat": 8, "num_conv": 1}
+    run = make_run(tmp_path, options_of(network), steps=(10, 20, 30), best=20)
+    folder = tmp_path / "experiments" / "made"
+    best, first = (run.checkpoints / f"step_{step:08d}" for step in (20, 10))
+    for chosen, file in (
+        (folder, best / "net_g_ema.safetensors"),
+        (run.path, best / "net_g_ema.safetensors"),
+        (first, first / "net_g_ema.safetensors"),
+        (first / "net_g.safetensors", first / "net_g.safetensors"),
+    ):
+        state, kept = built(tmp_path, network, 2, pretrain_network_g=str(chosen)).state_dict(), load_file(file)
+        assert all(torch.equal(tensor, kept[name]) for name, tensor in state.items()), chosen
+    (tmp_path / "images").mkdir()
+    with pytest.raises(InputError, match="images is no run") as caught:
+        built(tmp_path, network, 2, pretrain_network_g=str(tmp_path / "images"))
+    place = caught.value.problems[0].place
+    assert place is not None
+    assert "pretrain_network_g" in place.text
+    with pytest.raises(InputError, match=r"has no net_d\.safetensors in its checkpoint of step 20"):
+        named_weights(str(folder), "d")
 
 
 @pytest.mark.parametrize(

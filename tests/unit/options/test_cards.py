@@ -121,7 +121,7 @@ def test_people_are_understood(words: str, found: str) -> None:
         ("RTX 3060 16GB", ["no known card", "Did you mean 'RTX 3060 12GB'?"]),
         ("H2000", ["Did you mean 'H200'?"]),
         ("A100 30GB", ["Did you mean 'A100 80GB'?"]),
-        ("12GB", ["no known card", "list cards"]),
+        ("12GB", ["no known card", "list cards", "--vram"]),
         ("", ["no known card", "list cards"]),
         ("my old toaster", ["no known card", "list cards"]),
     ],

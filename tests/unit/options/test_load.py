@@ -1,7 +1,9 @@
+import json
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import yaml
 
 from trainauto.core.errors import InputError, Problem
 from trainauto.options.load import LoadedOptions, load_options
@@ -91,7 +93,14 @@ def test_numbers_of_either_kind(load: Loader) -> None:
         ("datasets:train:gt_size=x", "unknown key 'gt_size'", "Write lq_size: gt_size / scale."),
         ("datasets:train:batch_size=3", "unknown key", "Write batch_size_per_gpu."),
         ("datasets:train:io_backend:type=disk", "unknown key", "Remove it: a folder that ends in .lmdb"),
-        ("train:warmup_iter=-1", "unknown key", "Write warmup_steps."),
+        ("datasets:train:dataroot_HR=a", "unknown key 'dataroot_HR'", "Write dataroot_gt."),
+        ("datasets:train:dataroot_LR=a", "unknown key 'dataroot_LR'", "Write dataroot_lq."),
+        ("datasets:train:HR_size=128", "unknown key 'HR_size'", "Write lq_size: 32 (HR_size / scale)."),
+        ("datasets:train:mode=LRHROTF", "unknown key 'mode'", "Write type: GTImageDataset makes"),
+        ("logger:mode=online", "unknown key 'mode'", "Write it under logger.wandb."),
+        ("train:use_swa=true", "unknown key 'use_swa'", "ema_decay under train averages weights"),
+        ("train:warmup_iter=100", "unknown key", "Write warmup_steps."),
+        ("train:warmup_iter=-1", "unknown key", "Remove it: without warmup_steps there is no warm-up."),
         ("train:wavelet_guided=true", "unknown key 'wavelet_guided'", "losses guided by wavelets are left out"),
         ("train:perceptual_opt:type=x", "unknown key 'perceptual_opt' in train", "item of train.losses"),
         ("train:lr=1", "unknown key 'lr' in train", "Write it under train.optim_g."),
@@ -128,6 +137,7 @@ def test_numbers_of_either_kind(load: Loader) -> None:
         ("train:losses:0:type=''", "text of at least 1 character(s)", "Registered name"),
         ("network_g=span", "network_g takes a section of keys, but 'span' is text", "Write {type: span}."),
         ("logger=[a]", "logger takes a section of keys, but a list of 1 is given", "without '- ': print_freq"),
+        ("logger='print_freq:1'", "but 'print_freq:1' is text", "Put a space after the ':': `print_freq: 1`."),
         ("logger=", "logger takes a section of keys, but nothing is given", "Indent its keys"),
         ("training_automations:X=false", "X takes a section of keys, but false is given", "Write X: {enabled: false}."),
         ("val:metrics:a=psnr", "val.metrics.a takes a section of keys, but 'psnr' is text", "Write {type: psnr}."),
@@ -244,3 +254,37 @@ def test_a_name_that_is_no_folders_is_refused_in_words(tmp_path: Path, name: str
     assert words in caught.value.problems[0].message
     assert "\x1b" not in str(caught.value)
     assert "\u202e" not in str(caught.value)
+
+
+def test_what_is_wrong_with_keys_options_and_arguments_is_one_block(problems: Reporter) -> None:
+    text = f"bogus: 1\nscale: 2\nscale: 3\n{MINIMAL}"
+    found = [problem.message for problem in problems("nonsense", "train:totl=3", text=text)]
+    assert found == [
+        "unknown key 'bogus'",
+        "the key 'scale' is given twice, on lines 2 and 3",
+        "'nonsense' gives no value",
+        "unknown key 'totl' in train",
+    ]
+
+
+def test_json_is_read_and_its_mistakes_are_said_as_json(tmp_path: Path) -> None:
+    file = tmp_path / "options.json"
+    text = json.dumps(yaml.safe_load(MINIMAL), indent="\t")
+    file.write_text(text)
+    assert load_options(file).options.name == "minimal"
+    file.write_text(text.replace('"minimal",', '"minimal", // a name'))
+    with pytest.raises(InputError) as caught:
+        load_options(file)
+    (problem,) = caught.value.problems
+    assert problem.message.startswith("this is not JSON: ")
+    assert problem.advice == "JSON has no comments: remove it."
+    assert problem.place is not None
+    assert problem.place.line == 2
+
+
+def test_toml_is_refused_with_how_it_is_converted(tmp_path: Path) -> None:
+    file = tmp_path / "options.toml"
+    file.write_text('name = "x"\n')
+    with pytest.raises(InputError, match="this is TOML") as caught:
+        load_options(file)
+    assert f"convert {file} --from neosr" in caught.value.problems[0].advice

@@ -241,3 +241,30 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
 def test_one_very_long_line_is_read_in_reasonable_time() -> None:
     items = ", ".join(str(number) for number in range(20_000))
     assert len(value_of(f"[{items}]")) == 20_000
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        ("a: 1\nscale:4\nb: 2\n", (2, 1)),
+        ("a: 1\nscale:4", (2, 1)),
+        ("a: 1\nscale:4 # why\n\n# more\nb:\n  c: 1\n", (2, 1)),
+        ("a:\n  scale:4\n  b:\n    c: 1\n", (2, 3)),
+        ("a:\n  b: 1\n  scale:4\n  d:\n    c: 1\n", (3, 3)),
+        ("scale:4\na: 1\n", (1, 1)),
+        ("a: {scale:4, b: 1}\n", (1, 5)),
+    ],
+)
+def test_a_missing_space_is_shown_where_it_is_missing(text: str, place: tuple[int, int]) -> None:
+    problem = only_problem(text)
+    assert problem.place is not None
+    assert (problem.place.line, problem.place.column) == place, str(problem)
+    assert (problem.message, problem.advice) == ("no space follows the ':' of 'scale'", "Write `scale: 4`.")
+
+
+def test_texts_with_colons_are_texts() -> None:
+    text = "a: [http://x/y, 'c:d', e:f]\nb:\n  C:\\images:\n  'k:v':\n"
+    assert parse_yaml(text, "f").value == {
+        "a": ["http://x/y", "c:d", "e:f"],
+        "b": {"C:\\images": None, "k:v": None},
+    }
