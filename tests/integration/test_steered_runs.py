@@ -190,6 +190,14 @@ def test_the_axes_of_a_run_end_at_the_smallest_image(
     assert lq_size.maximum == largest
 
 
+def test_a_crop_that_no_image_holds_is_refused(options: dict[str, Any]) -> None:
+    changes = merged(steered(options), {"datasets": {"train": {"lq_size": 51}}})
+    with pytest.raises(InputError, match="lq_size 51 is larger than every image") as caught, built(changes):
+        pass
+    (problem,) = caught.value.problems
+    assert problem.advice == f"Take at most 50; the smallest has {SMALLEST_LQ_PX}."
+
+
 @needs_readings
 def test_decisions_rest_on_whole_periods_of_the_steps_own_peaks(options: dict[str, Any]) -> None:
     """Fault 22: decisions were made from memory at start-up. Here the log shows it (E04, E05, E06, E14, E18)."""

@@ -32,8 +32,9 @@ def files_below(folder: Path) -> set[Path]:
 
 
 def test_a_good_file_is_trained_and_nothing_stays(
-    here: Path, write_images: Write, capsys: pytest.CaptureFixture[str]
+    here: Path, write_images: Write, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("trainauto.commands.run_validate.TELL_EVERY_S", 0.05)
     controller = {"DynamicBatchSizeOptimizer": {"min_lq_size": 16, "max_batch_size": 8, "target_vram_usage": 0.8}}
     val = write_images("val", 2)
     large = str(val / "image_001.png")
@@ -54,7 +55,16 @@ def test_a_good_file_is_trained_and_nothing_stays(
     assert file.exists()
     assert max(len(line) for line in printed.splitlines()) <= 80
     flat = " ".join(printed.split())
-    for words in ("train 3, val 2", "image of 32 px", "compact x2", "gradient norm", "of 200.0 MiB; predicted"):
+    for words in (
+        "the run is being built, for ",
+        "running 2 steps, then",
+        "validation are running, for ",
+        "train 3, val 2",
+        "image of 32 px",
+        "compact x2",
+        "gradient norm",
+        "of 200.0 MiB; predicted",
+    ):
         assert words in flat, printed
     for beginning in (
         "step 1 ",

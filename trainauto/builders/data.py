@@ -275,6 +275,11 @@ def build_axes(loaded: LoadedOptions, network: nn.Module, scan: DatasetScan) -> 
                     advice=f"The nearest is {axis.clamp(lq_size)}.",
                 )
             )
+    if scan.largest_size is not None and lq_size > scan.largest_size:
+        with locate_errors(loaded, ("datasets", "train", "lq_size")):
+            fitting = max(scan.largest_size // needs.multiple * needs.multiple, needs.minimum)
+            message = f"lq_size {lq_size} is larger than every image: the largest holds crops of {scan.largest_size} px"
+            raise InputError(Problem(message, advice=f"Take at most {fitting}; the smallest has {scan.smallest_size}."))
     if lq_size > scan.smallest_size:
         logger.warning(
             "lq_size %d is larger than the smallest image (%d px: %s); such images are mirrored at their edges",

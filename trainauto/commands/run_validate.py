@@ -3,6 +3,8 @@
 import shutil
 import signal
 import tempfile
+import threading
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -26,6 +28,8 @@ SERVER = "trainauto.commands.dry_run_worker"
 BUILD_TIMEOUT_S = 1800.0
 """A look at every file of a large set on a network drive takes long."""
 STEPS_TIMEOUT_S = 3600.0
+TELL_EVERY_S = 15.0
+"""Often enough that nobody takes it for stuck."""
 
 Facts = dict[str, Any]
 Pair = tuple[str, str]
@@ -150,15 +154,36 @@ def validate(loaded: LoadedOptions[FileOptions], steps: int, smaller: str) -> in
     """
     with tidy_when_terminated(), DryRunner(loaded) as dry_runner:
         check_experiments_root(loaded)
-        built = dry_runner.build()
+        with _told_while("the run is being built"):
+            built = dry_runner.build()
         _print(built_pairs(loaded, built))
-        done = dry_runner.train(steps)
+        _print([("running", f"{counted(steps, 'step')}, then a validation ...")])
+        with _told_while("steps and validation are running"):
+            done = dry_runner.train(steps)
     _print(done_pairs(done, smaller))
     _print(_warnings([*built["warnings"], *done["warnings"]]))
     caches = loaded.options.caches
     beside = f", but decoded pixels in {' and '.join(caches)}" if caches else ""
     _print([("result", f"{loaded.options.name} can be trained; nothing of this was kept{beside}")])
     return 0
+
+
+@contextmanager
+def _told_while(words: str) -> Iterator[None]:
+    """Say now and then that something is under way, and for how long."""
+    is_over, start = threading.Event(), time.monotonic()
+
+    def tell() -> None:
+        while not is_over.wait(TELL_EVERY_S):
+            _print([("", f"{words}, for {time.monotonic() - start:.0f} s")])
+
+    thread = threading.Thread(target=tell, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        thread.join()
 
 
 def _print(pairs: list[Pair]) -> None:

@@ -144,7 +144,11 @@ class TextSink(Sink):
             memory.append(("OOM", f"{ooms or 'none'}{since}"))
         summary = replace(summary, facts=(*memory, *summary.facts))
         level = logging.ERROR if summary.status == "failed" else logging.INFO
-        self._write_all(end_lines(summary, self.width and self.width - len(self.prefix(level))), level)
+        prefix = self.prefix(level)
+        lines = end_lines(summary, self.width and self.width - len(prefix))
+        for number, line in enumerate(lines):
+            # On a console all of it is one block; in a log each line says its level.
+            self.write(visible((" " * len(prefix) if number and self.width else prefix) + line), level)
 
     def _write_decisions(self, step: int, decisions: Iterable[Decision]) -> None:
         for decision in decisions:

@@ -265,9 +265,9 @@ def test_the_last_block() -> None:
     PlainConsole(1, stream).end(end)
     assert stream.getvalue().splitlines() == [
         "error: failed      disk full",
-        "error: trained     3 steps, 12 samples in 2h00m",
-        "error: checkpoint  checkpoints/2",
-        "error: peak        5.9 GiB",
+        "       trained     3 steps, 12 samples in 2h00m",
+        "       checkpoint  checkpoints/2",
+        "       peak        5.9 GiB",
     ]
 
 

@@ -195,7 +195,7 @@ class ImageDataset(DynamicDataset):
             self._cache.check_room(self._decoded_files(sizes), set_name=self.name)
         elif self.keeps_decoded and self._cache is None:
             self._keep_decoded()
-        return DatasetScan(len(self), sides[smallest], self.sample_name(smallest), whole_bytes)
+        return DatasetScan(len(self), sides[smallest], self.sample_name(smallest), whole_bytes, max(sides))
 
     def __getitem__(self, key: SampleKey) -> dict[str, Tensor]:
         """Make one training sample; see the base class."""
