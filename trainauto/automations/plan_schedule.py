@@ -49,6 +49,10 @@ class PlanSchedule(Automation):
         self._plan: Plan | None = None
         self._axes: Mapping[str, Axis] = {}
 
+    def changes_from(self, step: int) -> list[int]:
+        """Return the steps of its changes that are not before ``step``, in order."""
+        return sorted(planned for planned in self._changes if planned >= step)
+
     def check(self, facts: RunFacts) -> None:
         """Check every change against the bounds of the run.
 
