@@ -76,7 +76,10 @@ def _umask() -> int:
 
 
 def test_a_run_that_was_trained(
-    tmp_path: Path, write_images: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
+    write_images: Callable[..., Path],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     (tmp_path / "my_exported_module.py").write_text(PLUGIN_NETWORK.replace("my_net", "my_exported_net"))
     changes = {"plugins": ["my_exported_module"], "network_g": {"type": "my_exported_net", "width": 6}}
@@ -89,6 +92,7 @@ def test_a_run_that_was_trained(
         out = tmp_path / f"{which}.safetensors"
         with plugins_forgotten(tmp_path):
             assert main(["export", str(tmp_path / "experiments/tiny"), str(out), "--checkpoint", which]) == 0
+        assert "my_exported_module defines this network: spandrel, and" in capsys.readouterr().out
         with safe_open(out, "pt") as opened:
             facts = opened.metadata()
         pointer = json.loads((run_directory(file) / "checkpoints/latest.json").read_text())

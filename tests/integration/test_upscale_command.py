@@ -75,6 +75,15 @@ def test_of_several_pictures_in_a_file_the_first_is_said_to_be_taken(tmp_path: P
     assert "; the first of its 3 pictures" in done.stdout
 
 
+def test_a_network_of_grey_pictures_says_that_colours_are_lost(tmp_path: Path, run: Path, write_images: Write) -> None:
+    network = {"type": "compact", "num_feat": 4, "num_conv": 1, "num_in_ch": 1, "num_out_ch": 1}
+    grey, source = make_run(tmp_path / "grey", options_of(network)).path, write_images("in", 1, (20, 20))
+    said = "the network takes grey pictures"
+    assert said in upscale(grey, source, tmp_path / "out", cwd=tmp_path).stdout
+    assert said not in upscale(run, source, tmp_path / "rgb", cwd=tmp_path).stdout
+    assert said in command("test", str(grey), str(source), "--device", "cpu", cwd=tmp_path).stdout
+
+
 def test_pictures_of_another_network_are_not_there_already(tmp_path: Path, write_images: Write) -> None:
     options = options_of({"type": "compact", "num_feat": 4, "num_conv": 1})
     run, source, out = (

@@ -181,7 +181,9 @@ def _warn_of_late_changes(options: FileOptions, built: list[Automation]) -> None
     for schedule in built:
         if isinstance(schedule, PlanSchedule) and total is not None and (late := schedule.changes_from(total)):
             steps = ", ".join(map(str, late))
-            logger.warning("PlanSchedule: this run has %d steps, so that its change after %s is never made", total, steps)
+            logger.warning(
+                "PlanSchedule: this run has %d steps, so that its change after %s is never made", total, steps
+            )
 
 
 def _checked(loaded: LoadedOptions[FileOptions], chosen: AutomationChoice, facts: RunFacts) -> Automation:

@@ -63,7 +63,17 @@ def export(parsed: argparse.Namespace, chosen: str, size_px: tuple[int, int] | N
     of_step = f" of step {trained.step}" if trained.step is not None else ""
     heading = f"{out}: {trained.loaded.options.network_g.type} x{trained.scale}, {_kind(trained)}{of_step}"
     run = [f"run {trained.run.name}"] if trained.run is not None else []
-    return "\n".join([f"{heading}, {_file_size(out)}", *(f"  {line}" for line in (*run, *says))])
+    own = _own_network(trained) if chosen != "onnx" else []
+    return "\n".join([f"{heading}, {_file_size(out)}", *(f"  {line}" for line in (*run, *says, *own))])
+
+
+def _own_network(trained: LoadedNetwork) -> list[str]:
+    """Return what is said of a network that a plugin has brought."""
+    module = type(trained.network).__module__
+    if module.partition(".")[0] in ("trainauto", "spandrel", "spandrel_extra_arches"):
+        return []
+    words = f"{module} defines this network: spandrel, and programs that read weights by it, do not know it; ONNX"
+    return wrap(f"{words} needs no definition (--format onnx)", 78, subsequent_indent="  ")
 
 
 def _file_size(file: Path) -> str:

@@ -12,6 +12,8 @@ import torch
 from torch import nn
 
 from trainauto.builders.components import locate_errors
+from trainauto.builders.data import trains_on_luma
+from trainauto.builders.image_model import channels_of
 from trainauto.builders.precision import choose_precision
 from trainauto.builders.run_weights import named_weights
 from trainauto.core.errors import InputError, Problem
@@ -26,7 +28,7 @@ from trainauto.inference.evaluate import (
     with_images,
     with_sets_of,
 )
-from trainauto.inference.load_network import load_network
+from trainauto.inference.load_network import GREY_ALONE, load_network
 from trainauto.options.load import LoadedOptions, LoadedTest
 from trainauto.reporting.formatting import WIDTH, duration, left_out, metric_text, table
 from trainauto.reporting.step_stats import gain_over_baseline
@@ -76,6 +78,8 @@ def test_network(
     """
     subject = _of_run(run, checkpoint, test, device, images) if run is not None else _of_file(test, device)
     print(subject.words)
+    if channels_of(subject.network) == 1 and not trains_on_luma(subject.loaded.options):
+        print(GREY_ALONE)
     lines: list[str] = []
     for record in measure(subject.loaded, subject.network, subject.device, subject.folder, subject.step):
         lines += _json_lines(record, subject.marks)

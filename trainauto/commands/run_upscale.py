@@ -20,7 +20,7 @@ from trainauto.core.files import OTHERS_ARE_DONE_S, remove_leftovers
 from trainauto.core.process import without_memory_limit
 from trainauto.core.units import size_text
 from trainauto.core.words import counted, visible, visible_lines
-from trainauto.inference.load_network import LoadedNetwork
+from trainauto.inference.load_network import GREY_ALONE, LoadedNetwork
 from trainauto.inference.upscale import TileFigures, Upscaler, limited_meter
 from trainauto.memory.tracing.fake_tensors import warm_up
 from trainauto.tasks.sr.data.image_files import IMAGE_SUFFIXES, images_below, others_in_words
@@ -80,6 +80,8 @@ def upscale(parsed: argparse.Namespace, budget_bytes: int | None) -> int:
         check_existing(jobs, mark, overwrite=parsed.overwrite)
         upscaler = Upscaler(trained, meter, tile_px=parsed.tile, overlap_px=parsed.overlap, say=console.print)
     console.print(_network_in_words(trained))
+    if trained.channels == 1:
+        console.print(GREY_ALONE)
     start, tally = time.perf_counter(), Tally()
     try:
         _enlarge_all(jobs, upscaler, trained, tally, console, mark, overwrite=parsed.overwrite)

@@ -29,6 +29,9 @@ logger = logging.getLogger(__name__)
 WEIGHTS, AVERAGES = "net_g.safetensors", "net_g_ema.safetensors"
 """Files of a checkpoint: what the optimizer stepped, and its moving average where the run kept one."""
 
+GREY_ALONE = "the network takes grey pictures (num_in_ch 1): colours are turned into grey"
+"""What is said before pictures are read for a network of one channel."""
+
 AVERAGED = "averaged weights"
 """What `export` says of a moving average, in the metadata of a .safetensors."""
 

@@ -100,9 +100,8 @@ def _paired(
         advice = f"A gt image a.png has the lq image {_filled_in(filename_tmpl, 'a')}.png (filename_tmpl)."
     if not pairs:
         advice += " None has: do dataroot_gt and dataroot_lq name folders of the same images?"
-    problems = [Problem(counts, advice=advice)]
-    problems += _unpaired(lone_gt, "gt", lq, set_name) + _unpaired(lone_lq, "lq", gt, set_name)
-    raise InputError(problems)
+    lines = [advice, *_unpaired(lone_gt, "gt", lq), *_unpaired(lone_lq, "lq", gt)]
+    raise InputError(Problem(counts, advice="\n  ".join(lines)))
 
 
 def _partners(
@@ -128,10 +127,8 @@ def _partners(
     return by_suffix if is_whole and len(by_suffix) > len(mixed) else mixed
 
 
-def _unpaired(
-    lone: Sequence[tuple[ImageFile, str]], side: str, others: Sequence[ImageFile], set_name: str
-) -> list[Problem]:
-    """Return one problem: how many have no partner, and the first of them with the name that is nearest."""
+def _unpaired(lone: Sequence[tuple[ImageFile, str]], side: str, others: Sequence[ImageFile]) -> list[str]:
+    """Return in lines how many have no partner, and the first of them with the name that is nearest."""
     if not lone:
         return []
     by_plain = {_plain(file.key): file.key for file in others}
@@ -148,11 +145,11 @@ def _unpaired(
             if near
             else "nothing near"
         )
-        lines.append(f"{file.path} ({note})")
+        lines.append(f"  {file.path} ({note})")
     if len(lone) > SHOWN_FILES:
-        lines.append(f"... and {len(lone) - SHOWN_FILES} more")
+        lines.append(f"  ... and {len(lone) - SHOWN_FILES} more")
     plural = "image" if len(lone) == 1 else "images"
-    return [Problem(f"dataset '{set_name}': {len(lone)} {side} {plural} without a partner", advice="\n  ".join(lines))]
+    return [f"{len(lone)} {side} {plural} without a partner:", *lines]
 
 
 def _plain(key: str) -> str:

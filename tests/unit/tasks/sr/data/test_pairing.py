@@ -136,8 +136,10 @@ def test_a_suffix_is_no_reason_to_take_a_partner_twice() -> None:
     assert paired(["a", "ax4"], ["ax4", "ax4x4"]) == [("a", "ax4"), ("ax4", "ax4x4")]
     assert paired(["a", "ax4"], ["a", "ax4"]) == [("a", "a"), ("ax4", "ax4")]
     assert paired(["a", "b"], ["a", "bx4"]) == [("a", "a"), ("b", "bx4")]
-    with pytest.raises(InputError, match=r"2 gt and 1 lq images, of which 1 make pairs"):
+    with pytest.raises(InputError, match=r"2 gt and 1 lq images, of which 1 make pairs") as caught:
         paired(["a", "ax4"], ["ax4"])
+    (problem,) = caught.value.problems  # one cause, one block
+    assert "1 gt image without a partner:\n    gt/a" in problem.advice
 
 
 def test_roots_with_images_of_the_same_name_are_paired_in_their_order(write_images: Write) -> None:
