@@ -148,6 +148,8 @@ def plan_recipes_of_blocks(
 def plan_super_resolution(loaded: LoadedOptions, request: CardsRequest) -> CardPlans:
     """Trace the run of an option file of super-resolution; errors are those of :func:`plan_for_cards`."""
     notes = []
+    if "scale" not in loaded.options.model_fields_set:
+        notes.append(f"No scale is written: the default, {loaded.options.scale}, is planned for.")
     with _tracer(loaded, request, request.child) as tracer:
         tracer.start()  # torch is loaded there while the network is built here
         load_plugins(loaded)

@@ -149,7 +149,8 @@ def _draw_legend(
     for row, (line, card) in enumerate(zip(_cycle(len(cards)), cards, strict=True)):
         y = top + 250 + 44 * row
         draw.rectangle((left, y, left + 20, y + 6), fill=line, outline=INK)
-        words = f"{chosen[card][1]} x {chosen[card][0]}{unit}" if card in chosen else "no plan fits"
+        # In the order of the table that is printed beside it.
+        words = f"{chosen[card][0]}{unit}, batch {chosen[card][1]}" if card in chosen else "no plan fits"
         draw.text((left + 28, y - 4), f"{card}\n{words}", fill=INK, font=font)
 
 

@@ -122,6 +122,15 @@ def test_the_tables_say_what_their_columns_mean(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("without_traces")
+def test_a_scale_that_is_not_written_is_a_note(tmp_path: Path) -> None:
+    options = tiny_options(tmp_path / "none")
+    del options["scale"]
+    loaded = load_options(write_options(tmp_path / "run.yml", options))
+    found = option_plans.plan_for_cards(loaded, chosen_cards([], [2 * GIB]))
+    assert "No scale is written: the default, 4, is planned for." in found.notes
+
+
+@pytest.mark.usefixtures("without_traces")
 def test_a_run_without_a_controller_is_said_to_keep_its_plan_and_whether_that_fits(tmp_path: Path) -> None:
     """It was told "the plan that a run would take: 168 px 9", which no run took."""
     train = {"lq_size": 400, "batch_size_per_gpu": 4}  # 1832 MiB, and 13 that kernels take
