@@ -31,9 +31,9 @@ def joined(
 ) -> tuple[dict[str, Any], frozenset[str]]:
     """Return what all parts have added, as one batch would have it.
 
-    Tensors with rows are joined as samples are, arrays and lists behind each other. One value for a part is that of the
-    batch where all parts have the same. Numbers that differ become their mean, weighted as losses are; anything else
-    that differs is left out.
+    Tensors with rows are joined as samples are, arrays, lists and tuples behind each other. One value for a part is
+    that of the batch where all parts have the same. Numbers that differ become their mean, weighted as losses are;
+    anything else that differs is left out.
 
     Returns:
         What was added, and the names that parts disagreed on: means, which may have been sums, and what is left out.
@@ -50,8 +50,8 @@ def joined(
         values = [part[name] for part in parts]
         if all(isinstance(value, np.ndarray) and value.ndim for value in values):
             whole[name] = np.concatenate(values)
-        elif all(isinstance(value, list) for value in values):
-            whole[name] = [entry for value in values for entry in value]
+        elif any(all(type(value) is kind for value in values) for kind in (list, tuple)):
+            whole[name] = type(values[0])(entry for value in values for entry in value)
         elif all(is_same(value, values[0]) for value in values[1:]):
             whole[name] = values[0]
         else:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from types import TracebackType
-from typing import Any
+from typing import Any, Never
 
 import torch
 from torch import nn
@@ -33,7 +33,7 @@ from trainauto.integrations.coupling import say_coupling
 from trainauto.integrations.loop_axes import Values
 from trainauto.integrations.loop_controller import LoopController
 from trainauto.integrations.loop_forecast import predict_from_small_steps, predict_from_traces
-from trainauto.integrations.loop_model import LoopModel, ModelObjective, check_kinds
+from trainauto.integrations.loop_model import LoopModel, ModelObjective, check_kinds, refuse_samplers
 from trainauto.integrations.loop_parts import LoopSamples, as_not_drawn, build_loader, parse_budget, say_what_is_lacking
 from trainauto.integrations.loop_reports import LoopReports, config_of, loop_summary, options_of
 from trainauto.integrations.loop_step import HalfSteps, LoopStep
@@ -148,6 +148,7 @@ class AdaptiveLoop:
         seed: of order and augmentation.
         run_directory: folder of runs to write logs, curves and decisions into, each run in one of its own; ``None``
             writes nothing.
+        others: none; samplers of a ``DataLoader`` are refused, with what to do instead.
 
     Raises:
         InputError: something given cannot be used; it says what, and what to do.
@@ -177,7 +178,9 @@ class AdaptiveLoop:
         num_workers: int = 0,
         seed: int = 0,
         run_directory: str | os.PathLike[str] | None = None,
+        **others: Never,
     ) -> None:
+        refuse_samplers(others, "AdaptiveLoop")
         check_kinds(model, objectives, dataset, max_norm)
         values = {"batch_size": batch_size, "size": size, "tokens": tokens}
         drawn = LoopSamples.of(dataset, collate_fn, values, resize, lengths, weigh, workload)

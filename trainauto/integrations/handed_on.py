@@ -16,7 +16,8 @@ class HandedOn:
 
     What has a part for each sample is divided and joined as the batch is. Anything else (a number, a text, a tensor of
     other dimensions) goes with every part; :mod:`trainauto.engine.handed_on` says what becomes of it where the parts of
-    one step have written different values.
+    one step have written different values. A list may be as long as a part by chance: what had another length than its
+    part once, has no part for each sample.
 
     Args:
         structure: of batches as the dataset makes them.
@@ -28,6 +29,7 @@ class HandedOn:
         self._after = dict(pairwise(objectives))
         self._structures: dict[str, Structure] = {}
         self._workload: Workload | None = None
+        self._wholes: set[tuple[str, str]] = set()  # (objective, name) of what had another length than its part once
 
     def begin(self, workload: Workload) -> None:
         """Note what divides the batch of this step."""
@@ -51,7 +53,11 @@ class HandedOn:
         new = {name: leaf for name, leaf in leaves.items() if name not in part or leaf is not _value(part[name])}
         if rows is None:  # a workload of one's own divides tensors
             return {name: leaf for name, leaf in new.items() if isinstance(leaf, Tensor)}
-        return {name: leaf if length_of(leaf) in (rows, -1) else Whole(_detached(leaf)) for name, leaf in new.items()}
+        self._wholes |= {(objective, name) for name, leaf in new.items() if length_of(leaf) not in (rows, -1)}
+        return {
+            name: Whole(_detached(leaf)) if length_of(leaf) >= 0 and (objective, name) in self._wholes else leaf
+            for name, leaf in new.items()
+        }
 
 
 def _value(leaf: Any) -> Any:

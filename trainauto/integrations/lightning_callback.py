@@ -4,7 +4,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Never
 
 import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
@@ -16,11 +16,13 @@ from trainauto.core.errors import InputError, Problem
 from trainauto.core.plan import Plan
 from trainauto.core.process import limit_private_memory, without_memory_limit
 from trainauto.core.records import OutOfMemory, PeakReading, StepRecord
+from trainauto.data.dynamic_loader import DynamicDataLoader
 from trainauto.engine.controls import Controls
 from trainauto.engine.journal import DecisionJournal
 from trainauto.engine.optimizer_state import make_optimizer_state
 from trainauto.integrations.loop_axes import Values
 from trainauto.integrations.loop_controller import LoopController
+from trainauto.integrations.loop_model import refuse_samplers
 from trainauto.integrations.loop_parts import LoopSamples, build_loader, parse_budget, warn_of_environment
 from trainauto.integrations.map_samples import Collate, MapStyle, Resize
 from trainauto.memory.monitor import budget
@@ -52,18 +54,20 @@ class EpochLoader:
         under_way: batches that were handed out and not trained yet, oldest first: Lightning fetches ahead.
     """
 
-    def __init__(self, batches: Iterator[Batch], rebuild: Any, samples: int) -> None:
-        self._batches, self._rebuild, self._samples = batches, rebuild, samples
+    def __init__(self, draws: DynamicDataLoader, rebuild: Any) -> None:
+        self._draws, self._batches, self._rebuild = draws, iter(draws), rebuild
         self.under_way: deque[Batch] = deque()
 
     def __iter__(self) -> Iterator[Any]:
         left, self.under_way = self.under_way, deque()  # an epoch that was cut short had fetched them
+        if left:
+            self._draws.requeue(left.pop())  # comes under the plan of now, which may be smaller
         while True:
             with without_memory_limit():
                 batch = left.popleft() if left else next(self._batches)
             self.under_way.append(batch)
             yield self._rebuild(batch.tensors)
-            if (batch.first_sample + batch.step_samples) % self._samples == 0:
+            if (batch.first_sample + batch.step_samples) % self._draws.samples == 0:
                 return
 
 
@@ -102,6 +106,7 @@ class GrowingBatches(Callback):
             refused, with what to take.
         num_workers: processes that load samples.
         seed: of order and augmentation.
+        others: none; samplers of a ``DataLoader`` are refused, with what to do instead.
 
     Raises:
         InputError: something given cannot be used.
@@ -122,7 +127,9 @@ class GrowingBatches(Callback):
         automations: Mapping[str, Any] | None = None,
         num_workers: int = 0,
         seed: int = 0,
+        **others: Never,
     ) -> None:
+        refuse_samplers(others, "GrowingBatches")
         if automations:
             raise InputError(Problem(f"{', '.join(automations)} cannot watch a fit of Lightning's", advice=WATCHED_BY))
         values = {"batch_size": batch_size, "size": size, "tokens": tokens}
@@ -131,7 +138,7 @@ class GrowingBatches(Callback):
         self._budget_bytes = parse_budget(memory_budget)
         device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         self._draws = build_loader(drawn, seed, num_workers, device)
-        self.loader = EpochLoader(iter(self._draws), drawn.structure.rebuild, len(drawn.samples))
+        self.loader = EpochLoader(self._draws, drawn.structure.rebuild)
         self._automation = LoopController.of(settings or {}, self._axes)
         self._journal = DecisionJournal(Controls(self._draws, None), [self._automation])
         self._meter: MemoryMeter | None = None

@@ -4,6 +4,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from inspect import Parameter, signature
 from typing import Any
 
 import torch
@@ -198,8 +199,8 @@ class LoopModel(BaseModel):
                     f"the optimizer of '{objective.name}' has a group without 'lr': rates are logged and changed "
                     "there; give it one, Optimizer(parameters, {'lr': ...})"
                 )
-            if isinstance(objective.optimizer, torch.optim.LBFGS | torch.optim.SparseAdam):
-                kind = type(objective.optimizer).__name__
+            kind = type(objective.optimizer).__name__
+            if isinstance(objective.optimizer, torch.optim.SparseAdam) or calls_the_loss(objective.optimizer):
                 raise InputError(
                     f"{kind} cannot be used here, where steps are made of parts: it calls the loss itself, or takes "
                     "sparse gradients only"
@@ -211,8 +212,45 @@ class LoopModel(BaseModel):
                 )
 
 
+def calls_the_loss(optimizer: Optimizer) -> bool:
+    """Say whether an optimizer computes gradients in its step, by a closure: LBFGS, and SAM with its relatives.
+
+    Those of SAM step twice for each batch (``first_step``, ``second_step``); their ``step`` names a default all the
+    same, and refuses it when it is called.
+    """
+    closure = signature(type(optimizer).step).parameters.get("closure")
+    is_needed = closure is not None and closure.default is Parameter.empty
+    return is_needed or all(callable(getattr(optimizer, name, None)) for name in ("first_step", "second_step"))
+
+
 def _may_be_one_sample(part: MicroBatch) -> bool:
     return any(isinstance(leaf, Tensor) and leaf.ndim > 0 and len(leaf) == 1 for leaf in part.values())
+
+
+OWN_ORDER = (
+    "Samples are drawn by weights where the dataset draws: its __getitem__(_) returns "
+    "dataset[int(torch.multinomial(weights, 1))] (docs/own_loop.md)."
+)
+
+
+def refuse_samplers(others: Mapping[str, object], owner: str) -> None:
+    """Refuse arguments of a ``DataLoader`` that say which samples come, and in which order.
+
+    Args:
+        others: arguments that are not the owner's.
+        owner: who was given them.
+
+    Raises:
+        InputError: there is one.
+        TypeError: there is another argument that the owner does not have.
+    """
+    for name in others:
+        if name in ("sampler", "batch_sampler", "shuffle", "drop_last"):
+            message = (
+                f"{owner} takes no {name}: every sample comes exactly once an epoch, in an order of its own (seed)"
+            )
+            raise InputError(Problem(message, advice=OWN_ORDER))
+        raise TypeError(f"{owner}() got an unexpected keyword argument '{name}'")
 
 
 def check_kinds(model: object, objectives: object, dataset: object, max_norm: float | None = None) -> None:

@@ -162,11 +162,17 @@ def teach_workload(
 
     Where plans are no tokens, all samples are taken to be as large as sample ``example``. The generators of this
     process are as before.
+
+    Raises:
+        InputError: batches of these samples cannot be divided.
     """
     with seeded(0):
         sizes, (small, large, first) = _samples_of_two_sizes(samples, growth, lengths, example)
         one = samples.batch([large])
         structure = Structure.of(one)
+        structure.rebuild(
+            leaves_of(one)
+        )  # a container that cannot be made again is refused here, not in the first step
         if workload is None:
             sized = sized_dimensions(samples.collate([small]), samples.collate([large]), *sizes)
             three = samples.batch([samples[_key(first, sizes[1])]] * 3)

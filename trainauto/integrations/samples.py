@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from trainauto.core.errors import InputError
+from trainauto.core.errors import InputError, Problem
 from trainauto.core.plan import BatchShape
 from trainauto.core.workload import Tensors
 from trainauto.engine.handed_on import is_same
@@ -220,7 +220,7 @@ def template_of(one: Any, three: Any, leaves: Callable[[Any], dict[str, Any]], s
 
     Raises:
         InputError: nothing in a batch has a part for each sample, or a tensor has neither that nor one value, or how
-            many tensors there are follows how many samples there are.
+            many tensors there are follows how many samples there are, or tensors are held by an object of unknown make.
     """
     single, several = leaves(one), leaves(three)
     if single.keys() != several.keys():
@@ -229,6 +229,11 @@ def template_of(one: Any, three: Any, leaves: Callable[[Any], dict[str, Any]], s
             f"a batch of 3 samples holds others than one of 1 ({difference}): a list with a tensor for each sample "
             "cannot be divided; have collate_fn stack or pad them into one tensor, its first dimension the sample"
         )
+    for name, leaf in several.items():
+        if _has_tensors(leaf):
+            message = f"'{name}' of a batch is a {type(leaf).__name__}, which is not known to be made of parts"
+            advice = "Have collate_fn return tensors, tuples, dicts or dataclasses."
+            raise InputError(Problem(f"{message}: batches cannot be divided", advice=advice))
     lengths = {name: (length_of(single[name]), length_of(leaf)) for name, leaf in several.items()}
     divided = frozenset(name for name, both in lengths.items() if both == (1, 3))
     if not divided:
@@ -277,11 +282,19 @@ def _values(leaf: Any) -> int:
     return math.prod(leaf.shape) if isinstance(leaf, ROWS) else 0
 
 
+def _has_tensors(leaf: Any) -> bool:
+    """Say whether a leaf is an object that holds tensors among its attributes."""
+    if isinstance(leaf, ROWS):
+        return False
+    names = [*getattr(leaf, "__dict__", ()), *getattr(type(leaf), "__slots__", ())]
+    return any(isinstance(held := getattr(leaf, name, None), ROWS) and held.ndim for name in names)
+
+
 def length_of(leaf: Any) -> int:
     """Return the parts of a leaf; -1 where it is one thing."""
     if isinstance(leaf, ROWS):
         return int(leaf.shape[0]) if leaf.ndim else -1
-    return len(leaf) if isinstance(leaf, list | tuple) else -1
+    return len(leaf) if isinstance(leaf, list | tuple) and not hasattr(leaf, "_fields") else -1
 
 
 def _advice(sizes: tuple[int, int], padded: tuple[int, int]) -> str:

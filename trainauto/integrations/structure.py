@@ -1,12 +1,13 @@
-"""Batches of any make as named leaves, and back: dicts, lists, tuples, named tuples, BatchEncodings."""
+"""Batches of any make as named leaves, and back: dicts, lists, tuples, named tuples, dataclasses, BatchEncodings."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, fields, is_dataclass
 from typing import Any
 
 from torch import Tensor
 
-from trainauto.core.errors import InputError
+from trainauto.core.errors import InputError, Problem
 
 ALONE = "batch"
 """Name of the leaf where a batch is one tensor."""
@@ -40,9 +41,22 @@ def _children(node: Any) -> list[tuple[str, Any]] | None:
     """Return what a container holds; ``None`` where a node is a leaf."""
     if isinstance(node, Mapping):
         return [(str(key), child) for key, child in node.items()]
+    if _is_object(type(node)):
+        return [(name, getattr(node, name)) for name in _attributes(node)]
     if isinstance(node, tuple | list) and any(isinstance(child, Tensor | Mapping | tuple | list) for child in node):
         return [(str(place), child) for place, child in enumerate(node)]
     return None
+
+
+def _is_object(kind: type[Any]) -> bool:
+    """Say whether instances of a class hold their parts as attributes."""
+    return is_dataclass(kind) and not issubclass(kind, Mapping)
+
+
+def _attributes(node: Any) -> list[str]:
+    """Return the names of what an instance of a dataclass holds: fields that are set, and what was put beside them."""
+    set_fields = [field.name for field in fields(node) if hasattr(node, field.name)]
+    return list(dict.fromkeys([*set_fields, *getattr(node, "__dict__", {})]))
 
 
 @dataclass(frozen=True)
@@ -51,7 +65,7 @@ class Structure:
 
     Attributes:
         kind: type of the container; ``None`` for a leaf.
-        keys: what it is asked by: keys of a mapping, places of a sequence.
+        keys: what it is asked by: keys of a mapping, names of attributes, places of a sequence.
         children: of each key.
     """
 
@@ -65,11 +79,10 @@ class Structure:
         children = _children(batch)
         if children is None:
             return cls()
-        keys = tuple(batch) if isinstance(batch, Mapping) else tuple(range(len(batch)))
-        return cls(type(batch), keys, tuple(cls.of(child) for _, child in children))
+        return cls(type(batch), _keys_of(batch), tuple(cls.of(child) for _, child in children))
 
     def without_missing(self, leaves: Mapping[str, Any]) -> "Structure":
-        """Return the structure without what was added to mappings and is not among these leaves."""
+        """Return the structure without what was added to mappings and objects and is not among these leaves."""
         return self._present(leaves, ()) or self
 
     def _present(self, leaves: Mapping[str, Any], path: tuple[str, ...]) -> "Structure | None":
@@ -77,7 +90,8 @@ class Structure:
             return self if (".".join(path) or ALONE) in leaves else None
         pairs = zip(self.keys, self.children, strict=True)
         kept = {key: found for key, child in pairs if (found := child._present(leaves, (*path, str(key)))) is not None}
-        if len(kept) < len(self.keys) and (not kept or not issubclass(self.kind, Mapping)):
+        may_lack = issubclass(self.kind, Mapping) or _is_object(self.kind)
+        if len(kept) < len(self.keys) and not (kept and may_lack):
             return None
         return Structure(self.kind, tuple(kept), tuple(kept.values()))
 
@@ -117,15 +131,54 @@ class Structure:
         return _container(self.kind, self.keys, built)
 
 
+def _keys_of(batch: Any) -> tuple[Any, ...]:
+    if isinstance(batch, Mapping):
+        return tuple(batch.keys())  # iterating a TensorDict gives its rows
+    return tuple(_attributes(batch)) if _is_object(type(batch)) else tuple(range(len(batch)))
+
+
 def _container(kind: Any, keys: Sequence[Any], children: list[Any]) -> Any:
+    """Return a container of some kind that holds these children.
+
+    Raises:
+        InputError: there is no way to make one.
+    """
     if issubclass(kind, Mapping):
-        content = dict(zip(keys, children, strict=True))
-        if kind is dict:
-            return content
-        try:
-            return kind(content)
-        except TypeError:
-            return content
-    if hasattr(kind, "_fields"):
-        return kind(*children)
-    return kind(children)
+        return _mapping(kind, dict(zip(keys, children, strict=True)))
+    if _is_object(kind):  # not by its constructor: what that makes of its arguments is among the children
+        made = object.__new__(kind)
+        for name, child in zip(keys, children, strict=True):
+            object.__setattr__(made, name, child)
+        return made
+    try:
+        return kind(*children) if hasattr(kind, "_fields") else kind(children)
+    except TypeError:
+        raise _cannot_be_made(kind) from None
+
+
+def _mapping(kind: Any, content: dict[Any, Any]) -> Any:
+    """Return a mapping of some kind that holds just this content.
+
+    Raises:
+        InputError: no way of making one gives that.
+    """
+    if kind is dict:
+        return content
+    ways: list[Callable[[], Any]] = [lambda: kind(content), lambda: kind(**content), lambda: _filled(kind(), content)]
+    for way in ways:
+        with suppress(Exception):  # whatever a constructor that takes something else raises
+            made = way()
+            if list(made.keys()) == list(content) and all(made[key] is value for key, value in content.items()):
+                return made
+    raise _cannot_be_made(kind)
+
+
+def _filled(mapping: Any, content: dict[Any, Any]) -> Any:
+    mapping.update(content)
+    return mapping
+
+
+def _cannot_be_made(kind: type[Any]) -> InputError:
+    message = f"a batch holds a {kind.__name__}, which cannot be made again of its parts where a batch is divided"
+    advice = "Have collate_fn return tensors, tuples, dicts or dataclasses; or a class that is called with a dict."
+    return InputError(Problem(message, advice=advice))

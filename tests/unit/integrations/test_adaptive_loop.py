@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
+import pytorch_optimizer
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.utils.data import TensorDataset
+from torch.utils.data import TensorDataset, WeightedRandomSampler
 
 from tests.optimizer_failures import FailsInOptimizer
 from trainauto import AdaptiveLoop, ModelObjective, Range
@@ -200,6 +201,15 @@ def test_mistakes_are_told_before_anything_runs(wrong: dict[str, Any], message: 
         AdaptiveLoop(task.net, **given)
 
 
+def test_samplers_are_refused_with_what_to_do_instead() -> None:
+    task, sampler = Regression(), WeightedRandomSampler([1.0] * SAMPLES, SAMPLES)
+    options: dict[str, Any] = {"batch_size": 8, "sampler": sampler}
+    with pytest.raises(InputError, match=r"AdaptiveLoop takes no sampler: .*\n.*where the dataset draws"):
+        AdaptiveLoop(task.net, task.objective(), Numbered(), **options)
+    with pytest.raises(TypeError, match="unexpected keyword argument 'batchsize'"):
+        AdaptiveLoop(task.net, task.objective(), Numbered(), batchsize=8)
+
+
 def test_objectives_that_cannot_be_are_told() -> None:
     task, other = Regression(), nn.Linear(2, 2)
     with pytest.raises(InputError, match="there is nothing to minimise"):
@@ -325,6 +335,10 @@ def test_what_cannot_be_stepped_in_parts_is_refused() -> None:
     objective = ModelObjective("fit", torch.optim.LBFGS(task.net.parameters()), task.loss)
     with pytest.raises(InputError, match="LBFGS cannot be used here"):
         AdaptiveLoop(task.net, objective, Numbered(), batch_size=8)
+    for kind in (pytorch_optimizer.SAM, pytorch_optimizer.LookSAM):
+        sam = kind(task.net.parameters(), base_optimizer=torch.optim.SGD, lr=0.1)
+        with pytest.raises(InputError, match=r"SAM cannot be used here, .*: it calls the loss itself"):
+            AdaptiveLoop(task.net, ModelObjective("fit", sam, task.loss), Numbered(), batch_size=8)
     sparse = nn.Sequential(nn.Embedding(4, 4, sparse=True))
     objective = ModelObjective("fit", torch.optim.SGD(sparse.parameters(), 0.1), task.loss)
     with pytest.raises(InputError, match="0 has sparse=True"):

@@ -1,15 +1,25 @@
 """What losses write into their batches: later objectives find it, whatever pieces either runs in."""
 
-from typing import Any
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple
 
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.utils.data import default_collate
 
 from trainauto import AdaptiveLoop, ModelObjective
 
 SAMPLES = 8
 OUT_OF_MEMORY = "CUDA out of memory. Tried to allocate 1.00 GiB."
+
+
+class Size(NamedTuple):
+    """One thing that has parts."""
+
+    height: int
+    width: int
 
 
 class Pair:
@@ -34,6 +44,10 @@ class Pair:
         return model[name](held["x"]).mean()
 
     def step(self) -> Any:
+        loop = self.loop()
+        return loop.step(next(loop.batches()))
+
+    def loop(self) -> AdaptiveLoop:
         objectives = [
             ModelObjective(
                 name,
@@ -42,8 +56,69 @@ class Pair:
             )
             for name in self.nets
         ]
-        loop = AdaptiveLoop(self.nets, objectives, self.rows, batch_size=SAMPLES)
-        return loop.step(next(loop.batches()))
+        return AdaptiveLoop(self.nets, objectives, self.rows, batch_size=SAMPLES)
+
+
+@dataclass
+class Rows:
+    """A batch that is no mapping."""
+
+    x: Tensor
+    number: Tensor
+
+
+@pytest.mark.parametrize("second", [SAMPLES, 3])
+@pytest.mark.parametrize("first", [SAMPLES, 3])
+def test_a_dataclass_is_divided_and_written_to_as_a_mapping_is(first: int, second: int) -> None:
+    nets = nn.ModuleDict({"one": nn.Linear(4, 1), "two": nn.Linear(4, 1)})
+    found: list[Any] = []
+
+    def loss(name: str, model: Any, batch: Any) -> Tensor:
+        if len(batch.x) > (first if name == "one" else second):
+            raise torch.OutOfMemoryError(OUT_OF_MEMORY)
+        if name == "one":
+            batch.twice, batch.scale = 2 * batch.number, 0.5
+        else:
+            found.append(batch)
+        return model[name](batch.x).mean()
+
+    loop = AdaptiveLoop(
+        nets,
+        [
+            ModelObjective(name, torch.optim.SGD(net.parameters(), 0.1), partial(loss, name))
+            for name, net in nets.items()
+        ],
+        [(torch.ones(4), number) for number in range(SAMPLES)],
+        batch_size=SAMPLES,
+        collate_fn=lambda samples: Rows(*default_collate(samples)),
+    )
+    assert loop.step(next(loop.batches())).trained
+    assert all(torch.equal(batch.twice, 2 * batch.number) and batch.scale == 0.5 for batch in found)
+    assert sorted(torch.cat([batch.number for batch in found]).tolist()) == list(range(SAMPLES))
+
+
+def test_what_is_as_long_as_a_part_by_chance_is_known_by_other_parts() -> None:
+    def write(batch: dict[str, Any]) -> None:
+        batch["two"], batch["rows"] = [0.1, 0.2], tuple(batch["meta"]["y"].tolist())
+
+    task = Pair(write, SAMPLES)
+    loop = task.loop()
+    batches = loop.batches(2)
+    assert loop.step(next(batches)).trained
+    task.fits["one"] = 2  # in four parts of two samples
+    assert loop.step(next(batches)).trained
+    for batch in task.found:
+        assert batch["two"] == [0.1, 0.2]
+        assert batch["rows"] == tuple(batch["meta"]["y"].tolist())
+
+
+def test_a_tuple_that_all_parts_write_alike_goes_whole_with_parts_of_its_length() -> None:
+    def write(batch: dict[str, Any]) -> None:
+        batch["pair"] = Size(3, 4) if len(batch["x"]) == 2 else None
+
+    task = Pair(write, 2, 2)
+    task.step()
+    assert [batch["pair"] for batch in task.found] == [Size(3, 4)] * 4
 
 
 def everything(batch: dict[str, Any]) -> None:

@@ -1,6 +1,7 @@
 """Samples of any kind as a workload."""
 
 from fractions import Fraction
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -107,6 +108,11 @@ def test_batches_that_cannot_be_divided_are_refused() -> None:
     packed = {"ids": torch.arange(6), "count": torch.ones(1)}
     with pytest.raises(InputError, match=r"'ids' of a batch of 3 samples has the shape \(6,\).*\n?.*give a workload"):
         template_of({**packed, "ids": torch.arange(2)}, {**packed, "count": torch.ones(3)}, leaves_of, {})
+    objects = [SimpleNamespace(x=torch.ones(count)) for count in (1, 3)]
+    with pytest.raises(InputError, match="'batch' of a batch is a SimpleNamespace, which is not known to be made of"):
+        template_of(*objects, leaves_of, {})
+    with pytest.raises(InputError, match="'more' of a batch is a SimpleNamespace"):  # it would go whole with every part
+        template_of(*({"x": held.x, "more": held} for held in objects), leaves_of, {})
     with pytest.raises(InputError, match="no tensor of a batch has the sample as its first dimension"):
         template_of(torch.ones(7), torch.ones(7), leaves_of, {})
     with pytest.raises(InputError, match=r"holds others than one of 1 \(1, 2\): a list with a tensor for each sample"):

@@ -7,8 +7,15 @@ from trainauto.core.errors import InputError, Problem
 
 logger = logging.getLogger(__name__)
 
-NEVER_CALLED = ("_prepare_inputs", "_get_train_sampler")
-"""Batches come from a loader of its own, and parts of them go to the device one by one."""
+NEVER_CALLED = ("_prepare_inputs",)
+"""Parts of batches go to the device one by one."""
+
+SAMPLER = "_get_train_sampler"
+
+OWN_ORDER = (
+    "Leave it out: train_sampling_strategy may be 'random', 'sequential' or 'group_by_length'. Samples are drawn by "
+    "weights where the dataset draws: its __getitem__(_) returns dataset[int(torch.multinomial(weights, 1))]."
+)
 
 OWN_PACKAGES = ("trainauto.", "transformers.")
 
@@ -21,8 +28,12 @@ def check_overrides(trainer: Any, mixin: type) -> None:
         mixin: what makes a Trainer memory-aware.
 
     Raises:
-        InputError: a class behind the mixin makes batches of its own.
+        InputError: a class behind the mixin makes batches of its own, or a class draws samples by a sampler of its own.
     """
+    sampler = getattr(type(trainer), SAMPLER, None)
+    if sampler is not None and not sampler.__module__.startswith(OWN_PACKAGES):
+        message = f"{sampler.__qualname__} draws samples by a sampler of its own, which would not be trained"
+        raise InputError(Problem(f"{message}: every sample comes exactly once an epoch", advice=OWN_ORDER))
     kinds = type(trainer).__mro__
     behind = kinds[kinds.index(mixin) + 1 :]
     for kind in kinds:

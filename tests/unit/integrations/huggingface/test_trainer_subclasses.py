@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch.utils.data import WeightedRandomSampler
 from transformers import Trainer, TrainerCallback
 from transformers.trainer_utils import HPSearchBackend
 
@@ -121,6 +122,18 @@ def test_methods_that_are_not_called_are_named(tmp_path: Path, caplog: pytest.Lo
     both = type("Both", (MemoryAwareTraining, OwnSteps), {})
     watched(tmp_path, tiny_model(), rows(), kind=both, **SHORT)
     assert "OwnSteps._prepare_inputs, OwnSteps.training_step: not called in training" in caplog.text
+
+
+class Weighted(Watched):
+    def _get_train_sampler(self, *_arguments: Any) -> Any:
+        return WeightedRandomSampler([1.0] * 20, 20)
+
+
+def test_a_sampler_of_ones_own_is_refused_with_what_to_do_instead(tmp_path: Path) -> None:
+    with pytest.raises(
+        InputError, match=r"Weighted\._get_train_sampler draws samples by .*\n.*where the dataset draws"
+    ):
+        watched(tmp_path, tiny_model(), rows(), kind=Weighted, **SHORT)
 
 
 class Gathers(Watched):
