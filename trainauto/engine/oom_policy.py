@@ -162,7 +162,8 @@ def _force(run: Training, event: OutOfMemory) -> list[Decision]:
     what = f"{few if samples <= 1 else many}: {in_words(event.message)}"
     advice = run.last_resort.take(run, what)
     if advice is not None:
-        raise NothingFitsError(f"{what}\n  {advice}\n  {run.model.less_memory}")
+        lines = [what, run.model.smaller_batches if samples > 1 else "", advice, run.model.less_memory]
+        raise NothingFitsError("\n  ".join(filter(None, lines)))
     run.journal.invalidate_peaks()
     return []
 

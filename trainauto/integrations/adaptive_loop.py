@@ -16,6 +16,7 @@ from trainauto.core.batch import Batch
 from trainauto.core.decisions import Decision, GiveUp, Rollback
 from trainauto.core.errors import InputError, Problem
 from trainauto.core.plan import Plan
+from trainauto.core.process import memory_limit_kept
 from trainauto.core.records import Progress
 from trainauto.core.run_events import RunEnd, RunSummary
 from trainauto.core.workload import Workload
@@ -271,7 +272,7 @@ class AdaptiveLoop:
         run, is_first = self.training, self._turn.has_come(batch)
         if not (is_first or self._turn.is_over(batch)):
             return LoopStep.not_trained(batch, out_of_memory=0)
-        with self._half_steps.noted(), self._turn.noted(batch):
+        with memory_limit_kept(), self._half_steps.noted(), self._turn.noted(batch):  # a budget is for steps alone
             record = train_step(run, batch, self._data_seconds if is_first else 0.0)
         if record is None:
             self._turn.went_back(batch)
@@ -375,7 +376,7 @@ class AdaptiveLoop:
         if self._has_begun:
             return
         try:
-            with kept_random_state(self._model.devices):
+            with memory_limit_kept(), kept_random_state(self._model.devices):
                 self._prepare(epochs)
         except BaseException:
             lift_budget(self.training)

@@ -88,6 +88,7 @@ class LoopModel(BaseModel):
         InputError: there is no objective, two have the same name, or an optimizer steps what is not the module's.
     """
 
+    smaller_batches = "batch_size=Range(most, most) lets batches shrink below what it begins with."
     less_memory = "Take a smaller model, mixed precision, or more memory (memory_budget)."
     checkpointing_advice = "Gradient checkpointing, switched on in your model, would help"
     finite_numbers = "Try a lower learning rate, max_norm, or float32; look at these samples if they are unusual."

@@ -58,6 +58,7 @@ class BaseModel(ABC):
         optimizers: by the name of the pass that steps them.
         averages: moving averages by the name of the network they follow.
         less_memory: what to do where nothing fits, in words.
+        smaller_batches: how smaller batches are allowed where they are not; empty where that goes without saying.
         checkpointing_advice: how gradient checkpointing is switched on, as the beginning of a sentence.
         finite_numbers: what to do where a loss or a gradient is not finite.
         frozen_from: what weights that are not trained are loaded from again at a resume; empty where checkpoints hold
@@ -65,6 +66,7 @@ class BaseModel(ABC):
     """
 
     less_memory = "Take a smaller network, use_amp, or more memory (memory: budget:). The last checkpoint stands."
+    smaller_batches = ""
     checkpointing_advice = "`memory: allow_gradient_checkpointing: true` would continue with gradient checkpointing"
     finite_numbers = (
         "Try a lower rate, train.grad_clip, or float32 (use_amp: false); look at the files if they are unusual."

@@ -66,6 +66,7 @@ def build_training(
         splittable = False
     scaler = getattr(trainer.accelerator, "scaler", None)
     model = LoopModel(module, [ModelObjective(OBJECTIVE, optimizer, loss, splittable, scaler)], data.structure)
+    model.smaller_batches = "A smaller min_batch_size lets batches shrink."
     meter = MemoryMeter(model.device)
     (objective,) = model.objectives()
     data.loader.axes = data.axes_of_passes(may_grow=objective.splittable)

@@ -9,13 +9,29 @@ from typing import Any
 
 from trainauto.core.errors import InputError, Place, Problem, nearest
 from trainauto.core.json_text import from_json
-from trainauto.tasks.finetune.conversations import ROLES, Conversation, ImagePart, Part, TextPart, Turn, check_turns
+from trainauto.tasks.finetune.conversations import (
+    ASSISTANT,
+    ROLES,
+    SYSTEM,
+    USER,
+    Conversation,
+    ImagePart,
+    Part,
+    TextPart,
+    Turn,
+    check_turns,
+)
 
 MESSAGE = (
     'A message is {"role": "user", "content": [{"type": "image", "image": "a.png"}, {"type": "text", "text": "words"}]}'
     "; where it has only words, its content may be these."
 )
 LINE = 'A line is {"messages": [...]}.'
+SHAREGPT_ROLES = {"human": USER, "gpt": ASSISTANT}
+SHAREGPT_IMAGE = "<image>"
+SHAREGPT = (
+    'A line of ShareGPT is {"conversations": [{"from": "human", "value": "words"}, {"from": "gpt", "value": "words"}]}.'
+)
 IMAGE_KEYS = ("image", "path", "url", "bytes")
 """Where the picture of a part stands: the first two are paths, a URL must be one of this machine or hold the data."""
 
@@ -35,8 +51,35 @@ def conversation_lines(file: Path, text: str) -> Iterator[Conversation]:
             yield _Line(file, number, line).conversation()
 
 
+def _as_messages(entry: dict[str, Any]) -> dict[str, Any]:
+    """Return an entry in the form of ShareGPT and LLaVA as one that has ``messages``.
+
+    ``system`` may stand beside its ``conversations``; where it has pictures, ``image`` or ``images``, each ``<image>``
+    in its words is the place of one.
+    """
+    images = entry.get("images") or ([entry["image"]] if entry.get("image") is not None else [])
+    turns = entry["conversations"]
+    if not isinstance(turns, list) or not turns:
+        raise _EntryError("'conversations' is no list of messages", SHAREGPT)
+    messages = [{"role": SYSTEM, "content": entry["system"]}] if entry.get("system") else []
+    for number, turn in enumerate(turns, start=1):
+        if not isinstance(turn, dict) or not isinstance(turn.get("value"), str) or "from" not in turn:
+            raise _EntryError(f"entry {number} of 'conversations' is {turn!r:.60}", SHAREGPT)
+        content = _words_and_pictures(turn["value"]) if images else turn["value"]
+        messages.append({"role": SHAREGPT_ROLES.get(turn["from"], turn["from"]), "content": content})
+    return {"messages": messages, "images": images}
+
+
+def _words_and_pictures(value: str) -> list[dict[str, str]]:
+    parts: list[dict[str, str]] = []
+    for place, words in enumerate(value.split(SHAREGPT_IMAGE)):
+        parts += [{"type": "image"}] if place else []
+        parts += [{"type": "text", "text": words}] if words else []
+    return parts
+
+
 def conversation_of(entry: Any, place: str, folder: Path) -> Conversation:
-    """Return the conversation of an entry of a dataset, which has ``messages`` and may have ``images``.
+    """Return the conversation of an entry of a dataset: ``messages`` or ``conversations``, maybe ``images``.
 
     Raises:
         InputError: it is none; the message names the place.
@@ -88,6 +131,8 @@ class _Entry:
     def conversation(self, entry: Any, place: str) -> Conversation:
         if not isinstance(entry, dict):
             raise _EntryError(f"this is a {type(entry).__name__}, no object", LINE)
+        if "messages" not in entry and "conversations" in entry:
+            entry = _as_messages(entry)
         if "messages" not in entry:
             hint = next((near for key in entry if (near := nearest(key, ["messages"])).startswith("Did you")), "")
             keys = ", ".join(map(repr, entry)) or "nothing"

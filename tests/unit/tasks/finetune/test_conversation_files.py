@@ -63,10 +63,27 @@ class TestLines:
         colours = [image.open("here").getpixel((0, 0)) for image in conversation.images]
         assert colours == [(0, 0, 255), (0, 0, 255)]
 
+    def test_lines_of_sharegpt_and_llava_are_read(self, tmp_path: Path) -> None:
+        picture(tmp_path / "a.png")
+        turns = [{"from": "human", "value": "<image>\nWhich colour?"}, {"from": "gpt", "value": "Red."}]
+        shown, words = read(
+            line_file(
+                tmp_path,
+                {"id": "1", "image": "a.png", "conversations": turns},
+                {"system": "Be short.", "conversations": turns},
+            )
+        )
+        assert [turn.role for turn in words.turns] == ["system", "user", "assistant"]
+        assert [turn.text for turn in words.turns] == ["Be short.", "<image>\nWhich colour?", "Red."]
+        assert [part["type"] for part in shown.messages()[0]["content"]] == ["image", "text"]
+        assert shown.images == [ImagePart(tmp_path / "a.png")]
+
     @pytest.mark.parametrize(
         ("entry", "says"),
         [
             (["no"], "a list, no object"),
+            ({"conversations": [{"from": "human"}]}, "A line of ShareGPT is"),
+            ({"conversations": [{"from": "tool", "value": "x"}]}, "message 1 is of 'tool'"),
             ({"message": []}, "Did you mean 'messages'"),
             ({"messages": []}, "no list of messages"),
             ({"messages": [{"role": "human", "content": "x"}, ANSWER]}, "message 1 is of 'human'"),
