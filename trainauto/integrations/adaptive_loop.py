@@ -34,7 +34,7 @@ from trainauto.integrations.coupling import say_coupling
 from trainauto.integrations.loop_axes import Values
 from trainauto.integrations.loop_controller import LoopController
 from trainauto.integrations.loop_forecast import predict_from_small_steps, predict_from_traces
-from trainauto.integrations.loop_model import LoopModel, ModelObjective, check_kinds, refuse_samplers
+from trainauto.integrations.loop_model import LoopModel, ModelObjective, check_kinds
 from trainauto.integrations.loop_parts import LoopSamples, as_not_drawn, build_loader, parse_budget, say_what_is_lacking
 from trainauto.integrations.loop_reports import LoopReports, config_of, loop_summary, options_of
 from trainauto.integrations.loop_step import HalfSteps, LoopStep
@@ -181,8 +181,7 @@ class AdaptiveLoop:
         run_directory: str | os.PathLike[str] | None = None,
         **others: Never,
     ) -> None:
-        refuse_samplers(others, "AdaptiveLoop")
-        check_kinds(model, objectives, dataset, max_norm)
+        check_kinds(model, objectives, dataset, max_norm, others)
         values = {"batch_size": batch_size, "size": size, "tokens": tokens}
         drawn = LoopSamples.of(dataset, collate_fn, values, resize, lengths, weigh, workload)
         self._samples, axes = drawn.samples, drawn.growth.axes
@@ -207,8 +206,7 @@ class AdaptiveLoop:
             memory_target_bytes=int(limit_bytes * target) if limit_bytes else None,
             leaves_out_non_finite=self._watchers.go_back,
         )
-        self._reports, self._half_steps = LoopReports(run_directory), HalfSteps()
-        self._turn = BatchTurn(loader)
+        self._reports, self._half_steps, self._turn = LoopReports(run_directory), HalfSteps(), BatchTurn(loader)
 
     @property
     def progress(self) -> Progress:

@@ -254,12 +254,16 @@ def refuse_samplers(others: Mapping[str, object], owner: str) -> None:
         raise TypeError(f"{owner}() got an unexpected keyword argument '{name}'")
 
 
-def check_kinds(model: object, objectives: object, dataset: object, max_norm: float | None = None) -> None:
-    """Refuse what is no model, no objective, no map-style dataset, or no norm.
+def check_kinds(
+    model: object, objectives: object, dataset: object, max_norm: float | None, others: Mapping[str, object]
+) -> None:
+    """Refuse what is no model, no objective, no map-style dataset, no norm, or no argument of a loop.
 
     Raises:
         InputError: says what was given instead.
+        TypeError: see :func:`refuse_samplers`.
     """
+    refuse_samplers(others, "AdaptiveLoop")
     if max_norm is not None and not max_norm > 0:
         raise InputError(f"max_norm is {max_norm}: a norm that gradients are scaled down to is above 0")
     if not isinstance(model, nn.Module):

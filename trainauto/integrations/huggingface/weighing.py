@@ -5,7 +5,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -40,6 +40,12 @@ REPEATS = 3
 
 MOST_SEARCHED = 64
 """Samples among which those with other labels are looked for: each is read before the first step."""
+
+
+ALL_MASKED = (
+    f"none of the first {MOST_SEARCHED} samples of train_dataset has a label that counts: all are -100, and nothing is "
+    "learned from such samples. Look at what makes the labels: a mask of prompts, a max_length that cuts answers off."
+)
 
 
 def telling_samples(loss: TrainerLoss, samples: MapSamples, structure: Structure) -> Mapping[str, Any]:
@@ -130,6 +136,9 @@ class _Comparison:
 
     def result(self) -> Found:
         """Compare losses of the model as it is; where these agree, or terms of them may, of one that is disturbed."""
+        batch = self._batch()
+        if has_counted_labels(batch) and not self._loss.labels_in(batch):  # telling_samples has found no other
+            return replace(_taken_for_granted(self._loss, batch, ""), doubt=ALL_MASKED)
         same = [self._value(self._batch(), None)[0] for _ in range(REPEATS)]
         if max(same) - min(same) > SIGNIFICANT * max(map(abs, same)):
             return self._of_noisy()

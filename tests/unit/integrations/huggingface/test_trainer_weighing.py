@@ -1,5 +1,6 @@
 """What parts of a batch weigh: gradients of steps that ran out of memory against plain PyTorch."""
 
+import logging
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,14 @@ def test_samples_without_labels(tmp_path: Path, numbers: tuple[int, ...]) -> Non
         assert trainer.memory.loss.weighing is Weighing.DIVISOR
         results.append(weights(trainer.model))
     torch.testing.assert_close(results[0], results[1])
+
+
+def test_data_whose_labels_are_all_masked_is_said_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    masked = [{**row, "labels": torch.full_like(row["labels"], -100)} for row in rows()]
+    trainer = watched(tmp_path, tiny_model(), masked, max_steps=2)
+    trainer.train()
+    said = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+    assert [message.partition(" samples of train_dataset")[0] for message in said] == ["none of the first 64"]
 
 
 class NoisyTagger(Tagger):
