@@ -103,6 +103,8 @@ def main(result: str) -> None:
             trainer(1, folder).fit(module, growing.loader)
         except (RuntimeError, MemoryError) as error:
             failed = "OutOfMemory" if is_out_of_memory(error) else repr(error)
+        plan, again = growing.plan.batch_size, Module()
+        trainer(1, folder).fit(again, growing.loader)  # the batch that was fetched ahead comes first
         trainer(EPOCHS, folder).fit(Module(), growing.loader, ckpt_path=f"{folder}/trained.ckpt")
     seen |= {
         "reloads": len(loaders),
@@ -111,7 +113,8 @@ def main(result: str) -> None:
         "target_bytes": int(0.85 * 48 * 2**20),
         "peaks": growing.peaks,
         "failed": failed,
-        "plan_after_failure": growing.plan.batch_size,
+        "plan_after_failure": plan,
+        "batch_after_failure": again.batches[0],
     }
     Path(result).write_text(json.dumps(seen))
 

@@ -45,6 +45,7 @@ def test_a_batch_grows_in_mid_epoch_without_reloading_the_loader(tmp_path: Path)
     assert sum(seen["batches"][: grew_at + 1]) < seen["dataset"]  # in the first epoch
     assert seen["failed"].startswith("OutOfMemory")
     assert seen["plan_after_failure"] < seen["plan_before_failure"]
+    assert seen["batch_after_failure"] <= seen["plan_after_failure"]
     assert "ends this fit" in done.stderr
     assert done.stderr.count("neither the place in the stream of samples nor random generators") == 1
 
