@@ -85,7 +85,8 @@ class GrowingBatches(Callback):
 
     Recovery is not promised: running out of memory in ``training_step`` or in the backward pass ends ``fit``, as in any
     other ``fit``, and the batch that failed is lost to that epoch. The plan has shrunk then, for a ``fit`` that is
-    called anew: it begins with what Lightning had fetched ahead, cut to that plan. Loops of one's own recover (``AdaptiveLoop``).
+    called anew: it begins with what Lightning had fetched ahead, cut to that plan. Loops of one's own
+    recover (``AdaptiveLoop``).
 
     Attributes:
         loader: to be passed to ``fit``.
