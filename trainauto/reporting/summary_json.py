@@ -29,11 +29,12 @@ _SHORTEST_PAUSE_S = 1.0
 class SummaryJson(Sink):
     """Rewrites training_log.json at each logging step, whole or not at all, at most once a second, and at the end.
 
-    ``losses`` holds one entry a logging step: ``epoch`` (passes through the training set so far), ``step``, ``loss``
-    (mean of the sum of the terms since the entry before), ``lr`` (of the first optimizer) and ``time`` (seconds since
-    1970). At 1000 entries every second one is dropped and from then on only every second logging step is kept, and so
-    on: the file stays small, however long the run. training_log.jsonl has every step. ``about`` holds what is known
-    before the first one: network, device, memory, environment.
+    ``losses`` holds one entry a logging step, and one of the last steps of a run, however few: ``epoch`` (passes
+    through the training set so far), ``step``, ``loss`` (mean of the sum of the terms since the entry before), ``lr``
+    (of the first optimizer) and ``time`` (seconds since 1970). At 1000 entries every second one is dropped and from
+    then on only every second logging step is kept, and so on: the file stays small, however long the run.
+    training_log.jsonl has every step. ``about`` holds what is known before the first one: network, device, memory,
+    environment.
 
     ``totals`` is what the steps up to ``step`` add up to, see :class:`~trainauto.reporting.runs.totals.Totals`, and
     what the validations so far have found, see
@@ -50,6 +51,7 @@ class SummaryJson(Sink):
         self._print_freq = print_freq
         self._clock = clock
         self._window = StepWindow()
+        self._last: tuple[StepRecord, Progress] | None = None
         self._head: dict[str, Any] = {}
         self._stride = print_freq
         self._losses: list[dict[str, Any]] = []
@@ -86,6 +88,7 @@ class SummaryJson(Sink):
         """Keep an entry every so many steps."""
         self._window.add(record)
         self._totals.add(record)
+        self._last = record, progress
         self._head["step"] = record.step
         if record.step % self._stride == 0:
             self._keep(record, progress)
@@ -102,7 +105,9 @@ class SummaryJson(Sink):
         self.start(summary)
 
     def end(self, summary: RunEnd) -> None:
-        """Write how it ended."""
+        """Write how it ended, and the steps since the last entry."""
+        if len(self._window) and self._last is not None:
+            self._keep(*self._last)
         self._head |= {"status": summary.status, "reason": summary.reason, "step": summary.progress.steps}
         if summary.termination_status:
             self._head["termination_status"] = summary.termination_status
