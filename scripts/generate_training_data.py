@@ -1,6 +1,6 @@
 """Batches of ``generate`` with the memory that each takes: what scripts/train_classifier.py learns from.
 
-    python scripts/generate_training_data.py OUT.csv.gz [--model nllb nmt alma] [--traced]
+    python scripts/generate_training_data.py [OUT.csv.gz] [--model nllb nmt alma] [--traced]
 
 Where there is a GPU, every batch is generated on it, and the memory is the peak of torch's allocator above what was
 held before it. Elsewhere, or with --traced, the model is traced: the bytes of tensors if every text gets all its new
@@ -38,6 +38,7 @@ MAX_LENGTHS = (128, 256, 512)
 WORDS = (1, 500)
 TOKENS_A_WORD = 1.3
 MODELS = ("nllb", "nmt", "alma")
+OUT = Path("training_data.csv.gz")
 DTYPE = torch.float16
 """What models are generated with, and traced with, too."""
 
@@ -201,7 +202,7 @@ def model_of(name: str, device: str) -> Any:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("out", type=Path, help="where the table is written, as .csv.gz")
+    parser.add_argument("out", type=Path, nargs="?", default=OUT, help=f"where the table is written; {OUT} by default")
     parser.add_argument("--model", nargs="+", default=list(MODELS), help="see above")
     parser.add_argument("--batch-sizes", nargs="+", type=int, default=list(BATCH_SIZES))
     parser.add_argument("--max-lengths", nargs="+", type=int, default=list(MAX_LENGTHS))
