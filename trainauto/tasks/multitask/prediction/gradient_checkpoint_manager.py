@@ -1,12 +1,16 @@
 """Gradient checkpointing of the model at hand, whoever wrote it."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from torch import nn
 
-from trainauto.core.errors import InputError
-from trainauto.models.activation_checkpointing import ActivationCheckpointingError, switch_off, switch_on
+from trainauto.models.activation_checkpointing import (
+    NAMED_BLOCKS,
+    ActivationCheckpointingError,
+    switch_off,
+    switch_on,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -18,10 +22,10 @@ class GradientCheckpointManager:
     def enable_gradient_checkpointing(model: nn.Module) -> None:
         """Switch it on: by the method of a model of Transformers; of any other, for the blocks that repeat.
 
-        Predictions of memory made before no longer hold: make a new :class:`MemoryPredictor` afterwards.
+        Where nothing repeats, the modules that consist of several layers run again. A model of single layers alone
+        stays as it is, with a warning: there is nothing that it could do without.
 
-        Raises:
-            InputError: nothing in the model repeats.
+        Predictions of memory made before no longer hold: make a new :class:`MemoryPredictor` afterwards.
         """
         own = _own_method(model, "enable")
         if own is not None:
@@ -30,8 +34,16 @@ class GradientCheckpointManager:
             return
         try:
             blocks = switch_on(model)
-        except ActivationCheckpointingError as error:
-            raise InputError(f"gradient checkpointing cannot be switched on: {error}") from error
+        except ActivationCheckpointingError:
+            parts = list(_parts_of(model))
+            if not parts:
+                logger.warning(
+                    "gradient checkpointing saves nothing in %s, which consists of single layers: it stays as it is",
+                    type(model).__name__,
+                )
+                return
+            setattr(model, NAMED_BLOCKS, parts)
+            blocks = switch_on(model)
         logger.info("gradient checkpointing is on: %s run again in backward passes", blocks)
 
     @staticmethod
@@ -42,6 +54,15 @@ class GradientCheckpointManager:
             own()
         else:
             switch_off(model)
+
+
+def _parts_of(model: nn.Module) -> Iterator[nn.Module]:
+    """Yield the outermost modules within a model that consist of others and are called themselves."""
+    for child in model.children():
+        if isinstance(child, nn.ModuleList | nn.ModuleDict):
+            yield from _parts_of(child)
+        elif any(True for _ in child.children()):
+            yield child
 
 
 def _own_method(model: nn.Module, what: str) -> Callable[[], None] | None:

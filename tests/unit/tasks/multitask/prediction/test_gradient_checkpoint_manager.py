@@ -2,11 +2,10 @@
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from tests.mixed_samples import MixedSamples, collate, model_of
-from trainauto.core.errors import InputError
 from trainauto.models.activation_checkpointing import is_on
 from trainauto.tasks.multitask.prediction.batch_memory import PaddedShape
 from trainauto.tasks.multitask.prediction.batch_templates import BatchTemplates
@@ -53,8 +52,31 @@ def test_models_of_transformers_do_it_themselves() -> None:
     assert not checkpoints(model)
 
 
-def test_a_model_without_blocks_is_named() -> None:
+def test_of_a_model_without_repeated_blocks_its_parts_run_again() -> None:
+    class Plain(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.body = nn.Sequential(nn.Linear(4, 32), nn.Tanh(), nn.Linear(32, 4))
+            self.heads = nn.ModuleDict({"one": nn.Sequential(nn.Tanh(), nn.Linear(4, 1))})
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.heads["one"](self.body(x)).mean()
+
+    model, x = Plain(), torch.ones(2, 4)
+    model(x).backward()
+    plain = [weight.grad.clone() for weight in model.parameters() if weight.grad is not None]
+    model.zero_grad()
+    GradientCheckpointManager.enable_gradient_checkpointing(model)
+    assert on_in(model) == 2
+    model(x).backward()
+    assert len(plain) == 6
+    torch.testing.assert_close([weight.grad for weight in model.parameters()], plain)
+    GradientCheckpointManager.disable_gradient_checkpointing(model)
+    assert on_in(model) == 0
+
+
+def test_a_model_of_single_layers_stays_as_it_is(caplog: pytest.LogCaptureFixture) -> None:
     model = nn.Linear(2, 2)
-    with pytest.raises(InputError, match="cannot be switched on: Linear has no list of repeated blocks"):
-        GradientCheckpointManager.enable_gradient_checkpointing(model)
-    assert model(torch.ones(1, 2)).shape == (1, 2)
+    GradientCheckpointManager.enable_gradient_checkpointing(model)
+    assert "saves nothing in Linear, which consists of single layers" in caplog.text
+    assert on_in(model) == 0
