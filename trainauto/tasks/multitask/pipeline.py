@@ -11,8 +11,6 @@ import torch
 from torch import nn
 
 from trainauto.core.files import write_json_atomically
-from trainauto.integrations.map_samples import seeded
-from trainauto.tasks.multitask.batches.collator import HeterogeneousCollator
 from trainauto.tasks.multitask.batches.task_shares import EPOCH, REPLACEMENT
 from trainauto.tasks.multitask.batches.task_stream import TaskMixing
 from trainauto.tasks.multitask.config import HeterogeneousTrainingConfig
@@ -139,7 +137,7 @@ class DynamicBatchingTrainingPipeline:
         if config.enable_gradient_checkpointing:
             GradientCheckpointManager.enable_gradient_checkpointing(self.model)
         self.model.to(self.device)
-        collate = self._collator or self._collator_of(train_dataset)
+        collate = self._collator or collator_for(self.tokenizer, train_dataset)
         predictor = predictor_for(self.model, train_dataset, collate, self.device)
         tasks = predictor.tasks
         weights = self._weights(tasks)
@@ -178,17 +176,11 @@ class DynamicBatchingTrainingPipeline:
             processing_class=self.tokenizer if hasattr(self.tokenizer, "save_pretrained") else None,
         )
 
-    def _collator_of(self, dataset: Any) -> HeterogeneousCollator:
-        if self.tokenizer is not None:
-            return collator_for(self.tokenizer, dataset)
-        with seeded(0):
-            return HeterogeneousCollator.of_dataset(dataset)
-
     def _weights(self, tasks: list[str]) -> dict[str, float]:
         """Return the initial weights of the tasks there are.
 
         Raises:
-            InputError: a person named a task that there are no samples of.
+            InputError: a person named a task that there are no samples of, and left out one that there are.
         """
         config = self.config
         for name in ("initial_task_loss_weights", "task_distribution"):
@@ -199,10 +191,11 @@ class DynamicBatchingTrainingPipeline:
     def _mixing(self, tasks: list[str]) -> TaskMixing:
         """Return how samples come together: in shares of tasks where they were written, or quotas are to be kept to."""
         shares = self.config.task_distribution
+        of_samples = {task: shares[task] for task in tasks if task in shares}
         if self.config.is_written("task_distribution"):
-            return TaskMixing(shares, self._sampling)
-        are_known = self._sampling == REPLACEMENT and all(task in shares for task in tasks)
-        return TaskMixing({task: shares[task] for task in tasks} if are_known else None, self._sampling)
+            return TaskMixing(of_samples, self._sampling)
+        are_known = self._sampling == REPLACEMENT and len(of_samples) == len(tasks)
+        return TaskMixing(of_samples if are_known else None, self._sampling)
 
     def _normalizer(self) -> EffectiveBatchSizeNormalizer:
         """Return what scales rates: the rate is for the samples of a step that a run begins with."""

@@ -32,7 +32,7 @@ from trainauto.tasks.multitask.monitoring.monitor import DynamicBatchingMonitor
 from trainauto.tasks.multitask.prediction.memory_predictor import MemoryPredictor
 from trainauto.tasks.multitask.prediction.oom_guardian import OOMGuardian
 from trainauto.tasks.multitask.trainer_arguments import prepared_arguments
-from trainauto.tasks.multitask.trainer_data import TaskSamples, check_evaluated, collator_for
+from trainauto.tasks.multitask.trainer_data import TaskSamples, check_evaluated, collator_for, follow_model
 
 logger = logging.getLogger(__name__)
 
@@ -55,17 +55,19 @@ class DynamicBatchingTrainer(MemoryAwareTrainer):
         args: of transformers, or :class:`~trainauto.huggingface.MemoryAwareTrainingArguments`; they stay as they are.
         train_dataset: samples with a ``task_type``; ``get_sample_metadata(idx)`` says it before they are loaded.
         eval_dataset: of the same tasks.
-        memory_predictor: learns from the peaks of steps.
-        oom_guardian: its margin is left free, and its limit kept, where the arguments say nothing of either.
+        memory_predictor: learns from the peaks of steps; one without a model predicts what this model takes.
+        oom_guardian: its margin is left free, and its limit kept, where the arguments say nothing of either. One
+            without a predictor that knows a model asks the trainer's.
         batch_size_normalizer: says the samples of a step, and the rates of steps that grow.
         task_loss_weights: of each task; a task that is not named weighs 1.
         use_gradient_accumulation: whether a step has the normaliser's samples, whatever fits into one pass.
         balancer: changes the weights by gradient norms; it has its own initial weights.
-        monitor: notes each step and epoch.
+        monitor: notes each step and epoch; by default in ``output_dir`` of the arguments, unless their
+            ``run_directory`` is empty.
         mixing: how samples of tasks come together in batches. Batches that may grow (``max_batch_size``) are packed by
             what they cost; steps of a fixed number of samples have tasks in the order that is wanted.
         data_collator: makes batches with ``task_ids``, and knows its ``tasks``; without it, one for the tokenizer that
-            is given as ``processing_class``.
+            is given as ``processing_class``. Samples with ``input_ids`` need neither.
         options: of transformers' Trainer.
 
     Raises:
@@ -101,7 +103,6 @@ class DynamicBatchingTrainer(MemoryAwareTrainer):
         self.task_losses: dict[str, float] = {}
         self.task_samples: dict[str, int] = {}
         self._unlogged: dict[str, tuple[float, int]] = {}
-        self._check_predictor()
         if self.tasks:
             check_evaluated(eval_dataset, self.tasks)
         arguments = prepared_arguments(
@@ -118,6 +119,7 @@ class DynamicBatchingTrainer(MemoryAwareTrainer):
             eval_dataset=eval_dataset,
             **options,
         )
+        self._prepare_prediction(train_dataset, collate)
         self._set_signature_columns_if_needed()
         self._inputs = named_inputs(self.model, self._signature_columns)
         self.can_return_loss = True  # of any batch, whether its model has a parameter for labels or not
@@ -128,6 +130,8 @@ class DynamicBatchingTrainer(MemoryAwareTrainer):
     ) -> None:
         if normalizer is not None:
             self.add_callback(RateOfStep(self, normalizer))
+        if monitor is None and self._samples.present and own_argument(self.args, "run_directory") != "":
+            monitor = DynamicBatchingMonitor(self.args.output_dir or "trainer_output")
         self._monitor = monitor
         if monitor is not None:
             monitor.prepare()  # before a budget is measured
@@ -323,15 +327,24 @@ class DynamicBatchingTrainer(MemoryAwareTrainer):
                 logs.update({f"weight_{task}": round(weight, 4) for task, weight in self.task_weights.items()})
         super().log(logs, *arguments, **options)
 
-    def _check_predictor(self) -> None:
-        """Refuse a predictor that does not know the tasks: it would fail at the first step.
+    def _prepare_prediction(self, dataset: Any, collate: Any) -> None:
+        """Have predictor and guardian know the model that is trained, where they were given none.
 
         Raises:
-            InputError: names the task.
+            InputError: a predictor does not know a task: it would fail at the first step.
         """
-        if self.memory_predictor is not None:
-            for task in self.tasks:
-                self.memory_predictor.size_of(task)
+        guardian = self.oom_guardian
+        if self.memory_predictor is None and guardian is not None:
+            self.memory_predictor = guardian.predictor
+        predictor = self.memory_predictor
+        if predictor is None:
+            return
+        if not predictor.has_model and self._samples.present:
+            follow_model(predictor, self.model, dataset, collate)
+        for task in self._samples.present:
+            predictor.size_of(task)
+        if guardian is not None and not guardian.predictor.has_model:
+            guardian.predictor = predictor
 
     def _tell(self, predictor: MemoryPredictor, largest: LargestPart, record: StepRecord) -> None:
         if record.peak is not None:

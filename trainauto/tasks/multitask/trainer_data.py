@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from trainauto.core.errors import InputError, Problem
 from trainauto.integrations.map_samples import seeded
 from trainauto.tasks.multitask.batches.collator import HeterogeneousCollator
+from trainauto.tasks.multitask.batches.padded_rows import IDS
 from trainauto.tasks.multitask.batches.samples import LOOKED_AT, SampleTable, read_samples, tokens_of, with_tokens
 from trainauto.tasks.multitask.losses.sample_losses import losses_of_samples
 from trainauto.tasks.multitask.model_inputs import accepted, inputs_of
@@ -113,23 +114,31 @@ def collator_for(tokenizer: Any, dataset: Any) -> HeterogeneousCollator:
     """Return what makes batches where nobody gave anything: of a dataset's tasks and images.
 
     Args:
-        tokenizer: of the texts; ``None`` where none was given.
+        tokenizer: of the texts; ``None`` where none was given, and samples have ``input_ids``, or no text at all.
         dataset: to train on; ``None`` where there is none.
 
     Raises:
-        InputError: there is no tokenizer.
+        InputError: samples hold texts, and there is no tokenizer.
     """
-    if tokenizer is None:
-        raise InputError(
-            Problem(
-                "how batches of several tasks are made is not known: there is neither a data_collator nor a tokenizer",
-                advice="Give data_collator=HeterogeneousCollator(tokenizer), or processing_class=tokenizer.",
-            )
-        )
     if not _has_samples(dataset):
         return HeterogeneousCollator(tokenizer)
     with seeded(0):
-        return HeterogeneousCollator.of_dataset(dataset, tokenizer)
+        if tokenizer is not None or not _needs_tokenizer(dataset[0]):
+            return HeterogeneousCollator.of_dataset(dataset, tokenizer)
+        raise InputError(
+            Problem(
+                "how batches of several tasks are made is not known: there is neither a data_collator nor a tokenizer",
+                advice="Give data_collator=HeterogeneousCollator(tokenizer), or processing_class=tokenizer. Samples "
+                "with 'input_ids' need neither.",
+            )
+        )
+
+
+def _needs_tokenizer(sample: Any) -> bool:
+    """Whether rows of tokens cannot be made of a sample without a tokenizer, or it is no sample of this kind at all."""
+    if not isinstance(sample, Mapping):
+        return True
+    return IDS not in sample and (bool(sample.get("text")) or "images" not in sample)
 
 
 def predictor_for(model: nn.Module, dataset: Any, collate: Any, device: torch.device) -> MemoryPredictor:
@@ -141,8 +150,22 @@ def predictor_for(model: nn.Module, dataset: Any, collate: Any, device: torch.de
         collate: makes its batches.
         device: of the training.
     """
+    predictor = MemoryPredictor(str(device))
+    follow_model(predictor, model, dataset, collate)
+    return predictor
+
+
+def follow_model(predictor: MemoryPredictor, model: nn.Module, dataset: Any, collate: Any) -> None:
+    """Have a predictor that knows no model predict the memory of this one.
+
+    Args:
+        predictor: see there.
+        model: where it will be trained.
+        dataset: to train on.
+        collate: makes its batches.
+    """
     with seeded(0):  # samples may draw; the run's generators are as before
-        return MemoryPredictor(str(device), model=model, samples=dataset, collator=collate, loss=_mean_loss)
+        predictor.follow(model, samples=dataset, collator=collate, loss=_mean_loss)
 
 
 def _mean_loss(model: nn.Module, batch: Mapping[str, Any]) -> Tensor:

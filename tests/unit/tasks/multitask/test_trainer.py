@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from transformers import TrainerCallback
 
+from tests.mixed_samples import MixedSamples, model_of
 from tests.several_tasks import TASKS, Collate, Heads, SeparateHeads, samples
 from tests.task_trainers import Noting, trainer
 from tests.trainers import Planned, arguments, weights
@@ -16,6 +17,9 @@ from trainauto.core.errors import InputError
 from trainauto.core.plan import Plan
 from trainauto.tasks.multitask.losses.gradnorm import GradNormBalancer, NormRatioBalancer
 from trainauto.tasks.multitask.losses.normalizer import EffectiveBatchSizeNormalizer
+from trainauto.tasks.multitask.prediction.memory_predictor import MemoryPredictor
+from trainauto.tasks.multitask.prediction.oom_guardian import OOMGuardian
+from trainauto.tasks.multitask.trainer import DynamicBatchingTrainer
 
 WEIGHTS = {"a": 0.5, "b": 3.0}
 
@@ -244,8 +248,10 @@ def test_what_says_no_tasks_is_refused(tmp_path: Path) -> None:
         trainer(tmp_path, Heads(), samples(), task_loss_weights={"a": 1.0}, balancer=GradNormBalancer())
     with pytest.raises(InputError, match="samples of c, which the collator does not know"):
         trainer(tmp_path, Heads(), samples(), tasks=("a", "b"))
-    with pytest.raises(InputError, match="neither a data_collator nor a tokenizer"):
-        Noting(Heads(), arguments(tmp_path), samples())
+    texts = [{"text": "a", "task_type": "a"}, {"text": "b", "task_type": "b"}]
+    for unusable in (samples(), texts):
+        with pytest.raises(InputError, match="neither a data_collator nor a tokenizer"):
+            Noting(Heads(), arguments(tmp_path), unusable)
 
     class Nameless(Collate):
         def __call__(self, rows: list[dict[str, Any]]) -> dict[str, Any]:
@@ -261,6 +267,32 @@ def test_what_says_no_tasks_is_refused(tmp_path: Path) -> None:
     single = Noting(Deaf(), arguments(tmp_path, max_steps=2), samples(8, ("a",)), data_collator=Nameless(("a",)))
     single.train()
     assert single.task_samples == {"a": 8}
+
+
+def test_weights_of_tasks_that_the_set_lacks_are_left_out(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    run = trainer(tmp_path, Heads(), samples(), task_loss_weights={"a": 1.0, "b": 2.0, "c": 3.0, "d": 4.0})
+    assert run.task_weights == {"a": 1.0, "b": 2.0, "c": 3.0}
+    assert "task_loss_weights names d, of which there are no samples: left out" in caplog.text
+
+
+def test_tokenised_samples_and_parts_that_know_no_model_are_enough(tmp_path: Path) -> None:
+    """Predictor and guardian learn from the model that is trained, and files of the run are written."""
+    predictor, guardian = MemoryPredictor("cpu"), OOMGuardian("cpu")
+    predictor.record_actual_memory("T1", 900)  # of the published figures: no correction of this model
+    run = DynamicBatchingTrainer(
+        model_of(),
+        arguments(tmp_path, max_steps=1, per_device_train_batch_size=4, run_directory=None),
+        MixedSamples(12),
+        memory_predictor=predictor,
+        oom_guardian=guardian,
+    )
+    assert guardian.predictor is predictor
+    run.train()
+    assert predictor.follows_model
+    assert predictor.tasks == ["four", "one", "two"]
+    assert predictor.predict_batch_memory(["four"] * 4) < 0.1  # GiB; published figures say 11
+    assert all(error < 20 for error in predictor.get_calibration_accuracy().values())
+    assert (tmp_path / "training_metrics" / "training_report.json").is_file()
 
 
 def test_lines_tell_of_all_tasks_since_the_last_one(tmp_path: Path) -> None:

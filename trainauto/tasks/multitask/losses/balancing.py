@@ -1,10 +1,13 @@
 """Weights of tasks that follow their gradients: what every rule for them has in common."""
 
+import logging
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from trainauto.core.errors import InputError, Problem, nearest
+
+logger = logging.getLogger(__name__)
 
 LEAST_WEIGHT = 1e-3
 """Of a task: one of weight 0 would have no gradient any more, by which its weight could rise again."""
@@ -117,7 +120,10 @@ def check_weights(weights: Mapping[str, float]) -> None:
 
 
 def check_tasks(what: str, named: Iterable[str], tasks: Sequence[str]) -> None:
-    """Refuse names of tasks of which there are no samples.
+    """Refuse names of tasks of which there are no samples, where they may be meant for tasks that are not named.
+
+    Where all tasks of samples are named, the others belong to samples that this set lacks: they are left out, with a
+    warning.
 
     Args:
         what: that names them.
@@ -127,13 +133,17 @@ def check_tasks(what: str, named: Iterable[str], tasks: Sequence[str]) -> None:
     Raises:
         InputError: each, with the nearest task.
     """
-    problems = [
-        Problem(f"{what} names the task '{task}', of which there are no samples", advice=nearest(task, tasks))
-        for task in named
-        if task not in tasks
-    ]
-    if problems:
-        raise InputError(problems)
+    named = list(named)
+    strange = [task for task in named if task not in tasks]
+    if strange and set(tasks) <= set(named):
+        logger.warning("%s names %s, of which there are no samples: left out", what, ", ".join(strange))
+    elif strange:
+        raise InputError(
+            [
+                Problem(f"{what} names the task '{task}', of which there are no samples", advice=nearest(task, tasks))
+                for task in strange
+            ]
+        )
 
 
 def normalized(weights: Mapping[str, float], least: float) -> dict[str, float]:

@@ -32,6 +32,10 @@ Tasks = Sequence[str] | Mapping[str, int]
 Samples = MapStyle | Mapping[str, TaskSize]
 """A dataset, or the largest sample of each task."""
 
+LIKELY_ONE = 3.0
+"""Times what a traced model is predicted to take for one sample, up to which a peak may be that of one: traces are
+within some per cent, and small batches take a constant beside that."""
+
 JUDGED = 20
 """Last records of each task that its accuracy is the mean of."""
 
@@ -86,6 +90,9 @@ class MemoryPredictor:
     With a model at hand its step is traced when the first prediction is asked for; without one, the figures that
     BrainVLM published stand in, which is logged once. Either is corrected by every batch that is recorded, by task.
 
+    Attributes:
+        has_model: whether a model was given; a Trainer gives its own (:meth:`follow`) where none was.
+
     Args:
         device: where training runs. A model is traced where it lies: move it there before the first prediction.
         model: what is trained.
@@ -117,18 +124,50 @@ class MemoryPredictor:
         sizes = None if samples is None else _sizes_of(samples, collator)
         self._sizes = _PUBLISHED_SIZES if sizes is None else sizes.by_task
         self._traced: TracedModel | None = None
-        self._has_said = False
+        self._has_said = self._has_asked = False
+        self.has_model = model is not None
         if model is not None:
-            if sizes is None or samples is None:
-                raise InputError(_NO_SAMPLES)
-            if make_batch is None:
-                if collator is None or isinstance(samples, Mapping):
-                    raise InputError(_NO_SAMPLES)
-                make_batch = BatchTemplates(collator, samples, sizes)
-            self._traced = TracedModel(model, optimizer, make_batch, loss, sizes)
-            _check_device(model, self.device)
+            self._traced = self._trace_of(model, optimizer, samples, sizes, collator, make_batch, loss)
         self._factors: dict[bool, TaskFactors] = {}
         self._errors: dict[str, deque[tuple[float, float]]] = defaultdict(lambda: deque(maxlen=JUDGED))
+
+    def follow(self, model: nn.Module, *, samples: MapStyle, collator: Collate, loss: Loss = model_loss) -> None:
+        """Predict what this model takes from now on, where none was given; a Trainer does it with its own.
+
+        What was recorded before is forgotten: it corrected the figures of another model.
+
+        Args:
+            model: as of the predictor.
+            samples: the dataset.
+            collator: as of the predictor.
+            loss: as of the predictor.
+        """
+        sizes = _sizes_of(samples, collator)
+        self._traced = self._trace_of(model, None, samples, sizes, collator, None, loss)
+        self._sizes, self.has_model, self._has_said = sizes.by_task, True, False
+        if self._factors:
+            logger.info("what was recorded before a model was known is forgotten")
+        self._factors.clear()
+        self._errors.clear()
+
+    def _trace_of(
+        self,
+        model: nn.Module,
+        optimizer: Optimizer | None,
+        samples: Samples | None,
+        sizes: TaskSizes | None,
+        collator: Collate | None,
+        make_batch: MakeBatch | None,
+        loss: Loss,
+    ) -> TracedModel:
+        if sizes is None or samples is None:
+            raise InputError(_NO_SAMPLES)
+        if make_batch is None:
+            if collator is None or isinstance(samples, Mapping):
+                raise InputError(_NO_SAMPLES)
+            make_batch = BatchTemplates(collator, samples, sizes)
+        _check_device(model, self.device)
+        return TracedModel(model, optimizer, make_batch, loss, sizes)
 
     @property
     def tasks(self) -> list[str]:
@@ -209,14 +248,34 @@ class MemoryPredictor:
         own = self._memory(is_training=is_training).own_scale(typical)
         return round(typical * exp(factors.mean(shares) + student4(quantile) * factors.scale(shares, own)))
 
-    def record_actual_memory(self, task: str, actual_memory_mib: float) -> None:
-        """Learn from the measured peak of a batch of one sample; see :meth:`record_batch`.
+    def record_actual_memory(self, task: str, actual_memory_mib: float, samples: int = 1) -> None:
+        """Learn from the measured peak of a batch of samples of one task; see :meth:`record_batch`.
+
+        A peak far above what a traced model takes for one sample is that of a larger batch: it teaches nothing, and
+        is warned of once.
 
         Args:
-            task: of the sample.
+            task: of the samples.
             actual_memory_mib: binary megabytes, as ``torch.cuda.max_memory_allocated() / 2**20`` are.
+            samples: of the batch.
         """
-        self.record_batch([task], round(actual_memory_mib * MIB))
+        peak_bytes = round(actual_memory_mib * MIB)
+        one = self.predict_bytes(self.shape_of([task]), [task])
+        held_bytes = self.held_bytes if self.device.type == "cuda" else 0
+        if samples == 1 and self.follows_model and peak_bytes - held_bytes > LIKELY_ONE * one:
+            if not self._has_asked:
+                self._has_asked = True
+                logger.warning(
+                    "%.0f MiB are not learned from: one sample of %s is predicted to take %.1f MiB. Of a larger batch, "
+                    "say how many samples it has: record_actual_memory(%r, %.0f, samples=16)",
+                    actual_memory_mib,
+                    task,
+                    one / MIB,
+                    task,
+                    actual_memory_mib,
+                )
+            return
+        self.record_batch({task: samples}, peak_bytes)
 
     def record_batch(
         self,
@@ -281,12 +340,15 @@ class MemoryPredictor:
     def state_dict(self) -> dict[str, Any]:
         """Return what was recorded, for a checkpoint: plain values."""
         return {
+            "has_model": self.has_model,
             "factors": {str(int(trains)): factors.state_dict() for trains, factors in self._factors.items()},
             "errors": {task: [list(error) for error in errors] for task, errors in self._errors.items()},
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take back :meth:`state_dict`."""
+        """Take back :meth:`state_dict`, unless it corrects figures of another kind: published ones, or a model's."""
+        if state.get("has_model") != self.has_model:
+            return
         self._factors.clear()
         for trains, factors in state["factors"].items():
             self._factors_of(bool(int(trains))).load_state_dict(factors)

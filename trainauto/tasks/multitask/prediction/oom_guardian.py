@@ -82,6 +82,10 @@ class OOMGuardian:
             self._predictor = MemoryPredictor(str(self.device))
         return self._predictor
 
+    @predictor.setter
+    def predictor(self, predictor: MemoryPredictor) -> None:
+        self._predictor = predictor
+
     @property
     def limit_bytes(self) -> int:
         """What may be in use at most, the margin among it: less than asked for where other processes took some."""

@@ -30,7 +30,7 @@ def traced() -> MemoryPredictor:
 @pytest.fixture
 def predictor(traced: MemoryPredictor) -> Any:
     """The same, without any record."""
-    fresh = {"factors": {"1": {"records": []}}, "errors": {}}
+    fresh = {"has_model": True, "factors": {"1": {"records": []}}, "errors": {}}
     traced.load_state_dict(fresh)
     yield traced
     traced.load_state_dict(fresh)
@@ -154,6 +154,18 @@ def test_costs_are_those_of_the_packing_layer(predictor: MemoryPredictor) -> Non
 def test_peaks_that_show_nothing_are_left_aside(predictor: MemoryPredictor) -> None:
     assert predictor.record_batch(["one"], 5 * MIB, held_bytes=6 * MIB) is None
     assert predictor.get_calibration_accuracy() == {}
+
+
+def test_a_peak_of_a_batch_is_not_taken_for_that_of_one_sample(
+    predictor: MemoryPredictor, caplog: pytest.LogCaptureFixture
+) -> None:
+    before = predictor.predict_bytes(PaddedShape(16, 24, 4), ["four"] * 16)
+    for _ in range(3):
+        predictor.record_actual_memory("four", 20 * before / MIB)
+    assert caplog.text.count("say how many samples it has") == 1
+    assert predictor.get_calibration_accuracy() == {}
+    predictor.record_actual_memory("four", before / MIB, samples=16)
+    assert predictor.get_calibration_accuracy()["four"] < 0.01
 
 
 def test_what_was_recorded_comes_back_from_a_checkpoint() -> None:
