@@ -16,6 +16,8 @@ from transformers import AutoModelForImageTextToText
 from tests.integration.commands import command, step_records, train, write_options
 from tests.integration.finetune_runs import finetune_options, write_chats, write_model
 from trainauto.automations.stop_file import STOP_FILE
+from trainauto.options.finetune_options import FinetuneOptions
+from trainauto.storage.run_directory import RunDirectory
 from trainauto.tasks.finetune.conversation_model import ConversationModel
 from trainauto.tasks.finetune.processors import load_processor
 
@@ -107,6 +109,10 @@ def test_the_snapshot_of_its_options_is_whole(whole: tuple[Path, str]) -> None:
     assert config["lora"] is None
     assert (config["training"]["lr_scheduler_type"], config["training"]["max_grad_norm"]) == ("linear", 1.0)
     assert config["training"]["gradient_accumulation_steps"] == 2
+    assert all(config[name] == value for name, value in config["training"].items())  # as openadapt-ml has them
+    options = RunDirectory(whole[0]).read_config()
+    assert options.keys() - {"tensorboard"} == FinetuneOptions.model_fields.keys()
+    assert options["training"] == config["training"]
 
 
 def test_every_step_is_logged_with_the_rate_of_its_formula(whole: tuple[Path, str]) -> None:

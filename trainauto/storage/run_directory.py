@@ -34,6 +34,9 @@ SCHEDULE_STEP = "schedule_step"
 CHANGED_OPTIONS = "changed"
 """Key of origin.json with the options that are not at their defaults, as (key, value, default)."""
 
+TRAINING = "training"
+"""Section of config.json whose keys stand at its top, too, where openadapt-ml has them."""
+
 MADE_BY_TRAINER = "trainer"
 """Key of config.json in the folder of a Trainer's start: which class it was."""
 
@@ -238,6 +241,15 @@ class RunDirectory:
     def write_options(self, text: str) -> None:
         """Keep the option file as given."""
         write_text_atomically(self.options_file, text)
+
+    def read_config(self) -> dict[str, Any]:
+        """Return the options as resolved, without the copies of those in ``training``.
+
+        Where the file is missing or damaged, it is empty.
+        """
+        config = read_object(self.config)
+        copied = config.get(TRAINING)
+        return {key: value for key, value in config.items() if not (isinstance(copied, dict) and key in copied)}
 
     def write_config(self, config: Mapping[str, Any]) -> None:
         """Keep the options as resolved."""

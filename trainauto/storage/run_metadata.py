@@ -18,7 +18,7 @@ from trainauto.options.load import LoadedOptions
 from trainauto.options.lookup import field_at
 from trainauto.options.run_options import FileOptions
 from trainauto.options.source_locations import KeyPath, dotted
-from trainauto.storage.run_directory import CHANGED_OPTIONS, SCHEDULE_STEP, RunDirectory
+from trainauto.storage.run_directory import CHANGED_OPTIONS, SCHEDULE_STEP, TRAINING, RunDirectory
 
 CURVES = "tensorboard"
 """Key of config.json that says where the event files are, seen from the run's folder."""
@@ -29,10 +29,11 @@ def changed_options(directory: RunDirectory, loaded: LoadedOptions[FileOptions],
 
     What nobody wrote, neither then nor now, is no option that was changed: another card has another preset.
     """
-    if not directory.config.is_file():
+    config = directory.read_config()
+    if not config:
         return []
     origin = _origin(directory)
-    before = _flat(from_json(directory.config.read_text(encoding="utf-8")))
+    before = _flat(config)
     now = _flat(loaded.options.model_dump(mode="json"))
     before.pop(CURVES, None)  # no option
     before["ranks"], now["ranks"] = origin.get("ranks", 1), world_size
@@ -174,6 +175,7 @@ def keep_options(
             file.replace(until)
         write_text_atomically(file, text)
     config = loaded.options.model_dump(mode="json")
+    config = {**config.get(TRAINING, {}), **config}
     if curves is not None:
         config[CURVES] = Path(os.path.relpath(curves, directory.path)).as_posix()
     directory.write_config(config)

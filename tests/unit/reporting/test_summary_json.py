@@ -40,6 +40,17 @@ def test_it_holds_an_entry_a_logging_step(tmp_path: Path) -> None:
     assert (log["name"], log["started"], log["status"]) == ("demo", "2023-11-14T22:13:20+00:00", "running")
     sink.end(RunEnd("completed", "all steps", a_progress(250)))
     assert (read(path)["status"], read(path)["step"]) == ("completed", 250)
+    assert [entry["step"] for entry in read(path)["losses"]] == [100, 200, 250]
+
+
+def test_a_run_shorter_than_a_logging_step_has_an_entry(tmp_path: Path) -> None:
+    path, clock = tmp_path / "training_log.json", Clock()
+    sink = SummaryJson(path, print_freq=10, clock=clock)
+    sink.start(a_summary())
+    train(sink, clock, 1, 3)
+    sink.end(RunEnd("completed", "all steps", a_progress(3)))
+    (entry,) = read(path)["losses"]
+    assert (entry["step"], entry["loss"]) == (3, 0.75)
 
 
 def test_it_is_written_at_most_once_a_second(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,7 +24,7 @@ def about(run: RunDirectory) -> About:
     known = _mapping(log.get("about"))
     total = log.get("total")
     # Beside a Trainer's starts lies the configuration of its model, unless the run comes from an option file.
-    options = flat(read_object(run.config if run.given.is_file() else run.of_steps.config))
+    options = flat((run if run.given.is_file() else run.of_steps).read_config())
     return About(
         name=str(options.get("name") or _folder_name(run)),
         folder=str(run.path),

@@ -95,7 +95,7 @@ def _figures_there(run: RunDirectory, history: RunHistory) -> RunFigures:
     known = about(run)
     return RunFigures(
         path=str(run.path.resolve()),
-        options=flat(read_object(run.config)),
+        options=flat(run.read_config()),
         status=history.status,
         reason=history.reason,
         steps=course.last.step if course.last is not None else 0,

@@ -127,7 +127,7 @@ def _without_steps(run: RunDirectory, validations: ValidationTotals) -> RunFigur
     status, reason = how_it_ended(run)
     return RunFigures(
         path=str(run.path.resolve()),
-        options=flat(read_object(run.config)),
+        options=flat(run.read_config()),
         status=status,
         reason=reason,
         total=log["total"] if isinstance(log.get("total"), int) else None,  # a person may have edited it

@@ -9,7 +9,6 @@ from importlib import import_module
 from typing import Any
 
 from trainauto.core.decisions import ClipAt, Decision, GoBack, KeepPlan, PlanChange, RateFactor, Rollback
-from trainauto.core.json_text import from_json
 from trainauto.core.records import Progress, StepRecord, ValidationRecord
 from trainauto.core.run_events import Picture, RunEnd, RunSummary
 from trainauto.core.words import visible
@@ -165,11 +164,7 @@ class Trackers(Sink):
         return TrackedRun(shown_name(self._name), shown_config({**self._options(), **facts}), summary.progress.steps)
 
     def _options(self) -> dict[str, Any]:
-        try:
-            config = from_json(self._run.config.read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            return {}
-        return flat(config) if isinstance(config, dict) else {}
+        return flat(self._run.read_config())
 
     def _show_memory_in(self, unit: Unit | None) -> None:
         """Settle the unit, once for all resumes: curves in another one would be others."""
