@@ -1,7 +1,9 @@
-"""The Python of the five source documents, run as it stands under the documents' own module names.
+"""The code of the five source documents: Python, option files, JSON and commands, as they stand there.
 
-The documents lie beside the repository; without them these tests are skipped. Each block of code has an outcome in
-:data:`OUTCOMES`: it runs after what its document leaves open (a model, a dataset), or it is no program, and says why.
+The documents lie beside the repository; without them these tests are skipped. Each block of Python has an outcome in
+:data:`OUTCOMES`: it runs under the documents' own module names, after what its document leaves open (a model, a
+dataset), or it is no program, and says why. Each block of YAML loads, and each command has its counterpart here in
+:data:`COMMANDS`. What has no language is a tree of folders or lines of a log.
 """
 
 import inspect
@@ -12,11 +14,15 @@ from pathlib import Path
 import pytest
 
 import trainauto
-from tests.documents import ROOT
+from tests.documents import BLOCK, ROOT, Block, read
+from tests.integration.doc_commands import fault_of
 from tests.integration.ready_processes import begin
+from tests.unit.reporting.builders import a_progress, a_step, a_summary
+from trainauto.options.finetune_options import FinetuneTraining
+from trainauto.options.load import load_options
+from trainauto.reporting.summary_json import SummaryJson
 
 DOCUMENTS = ROOT.parent / "shared" / "seeds"
-BLOCK = re.compile(r"^```python\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 
 BRAINVLM, DYNABATCH, TRAINNER, FINE_TUNING, PEAKS = (f"{number:03d}" for number in range(5))
 
@@ -183,10 +189,41 @@ assert grown and all((change[0] or 0) >= 0 for change in grown), changes
 """What a block has come to."""
 
 
-def blocks(document: str) -> list[str]:
-    """Return the blocks of Python of a document."""
+COMMANDS = {
+    "cd project/tests": "cd is not needed",
+    "python -m pytest test_dynamic_batching.py -v": "python -m pytest tests/unit/tasks/multitask -v",
+    "python -m pytest test_dynamic_batching.py::TestMemoryPredictor -v": (
+        "python -m pytest tests/unit/tasks/multitask/prediction/test_memory_predictor.py -v"
+    ),
+    "python -m pytest test_dynamic_batching.py --cov=utils --cov-report=html": (
+        "python -m pytest tests/unit/tasks/multitask --cov=trainauto --cov-report=html --cov-fail-under=0"
+    ),
+    "pip install -r requirements.txt": "pip install .",
+    "python train_classifier/generate_training_data.py": "python scripts/generate_training_data.py",
+    "python train_classifier/train_classifier.py": "python scripts/train_classifier.py",
+    "python test_enhanced_vram_management.py": "python -m pytest tests/unit/automations tests/unit/control",
+    "cat training_output/current/config.json": "the same",
+    "cat training_output/current/training_log.json": "the same",
+    "cat training_output/current/training.log": "the same",
+    "open training_output/current/dashboard.html": "the same",
+    "uv run python -m openadapt_ml.scripts.train --config configs/qwen3vl_capture_batched.yaml --capture "
+    "/path/to/capture": "trainauto train -opt options/finetune/fast_dev.yml",
+    "cat training_output/current/config.json | jq .": "the same",
+    "tail -f training_output/current/training.log": "the same",
+    "uv run python -m openadapt_ml.cloud.local serve --open": "trainauto report training_output --serve --open",
+}
+"""Every command of the documents, and what to type here."""
+
+
+def blocks(document: str, language: str = "python") -> list[str]:
+    """Return the blocks of a document in a language."""
     (file,) = DOCUMENTS.glob(f"{document}_*")
-    return BLOCK.findall(file.read_text(encoding="utf-8"))
+    found = BLOCK.finditer(file.read_text(encoding="utf-8"))
+    return [
+        re.sub(rf"^{match['indent']}", "", match["text"], flags=re.MULTILINE)
+        for match in found
+        if match["language"] == language
+    ]
 
 
 def program(document: str) -> str:
@@ -221,6 +258,64 @@ def test_the_table_names_blocks_that_there_are() -> None:
         count = len(blocks(document))
         assert all(number < count for number in outcomes)
         assert count == 0 or document in PREFACES
+
+
+def whole(fragment: str) -> str:
+    """Return an option file: a fragment of a document as it stands, within what it leaves open."""
+    if "training_automations:" in fragment:
+        file = (ROOT / "options/train/quickstart.yml").read_text(encoding="utf-8")
+        return file.partition("training_automations:")[0] + fragment
+    rest = {"model": "{ name: Qwen/Qwen3-VL-2B-Instruct }", "dataset": "{ path: chats.jsonl }", "training": "{}"}
+    return fragment + "".join(f"{key}: {value}\n" for key, value in rest.items() if f"{key}:" not in fragment)
+
+
+@needs_documents
+@pytest.mark.parametrize(("document", "count"), [(TRAINNER, 4), (FINE_TUNING, 11), (PEAKS, 1)])
+def test_every_option_file_loads(document: str, count: int, tmp_path: Path) -> None:
+    fragments = blocks(document, "yaml")
+    assert len(fragments) == count
+    for number, fragment in enumerate(fragments):
+        file = tmp_path / f"file_{number}.yml"
+        file.write_text(whole(fragment), encoding="utf-8")
+        load_options(file)
+
+
+@needs_documents
+def test_json_of_the_documents_has_the_keys_of_ours(tmp_path: Path) -> None:
+    entry, config = (set(re.findall(r'^  "(\w+)":', text, re.MULTILINE)) for text in blocks(FINE_TUNING, "json"))
+    log = SummaryJson(tmp_path / "training_log.json", print_freq=1)
+    log.start(a_summary())
+    log.step(a_step(1), (), a_progress(1))
+    assert set(log._losses[0]) == entry
+    assert config <= FinetuneTraining.model_fields.keys()  # these stand at the top of config.json
+    assert len(config) == 5
+
+
+@needs_documents
+def test_every_command_has_a_counterpart() -> None:
+    shown = [
+        command
+        for document in (BRAINVLM, DYNABATCH, TRAINNER, FINE_TUNING, PEAKS)
+        for text in blocks(document, "bash")
+        for command in Block("", 0, 0, "bash", text, "").commands
+    ]
+    assert set(shown) == set(COMMANDS)
+    for command, ours in COMMANDS.items():
+        if ours != "the same" and not command.startswith("cd "):
+            assert fault_of(ours) is None, ours
+            paths = [word for word in ours.split() if word.startswith("tests/")]
+            assert all((ROOT / path).exists() for path in paths)
+            assert " ".join(ours.split()[:3]) in read("docs/sources.md"), ours
+
+
+@needs_documents
+def test_every_block_says_a_language_that_is_looked_at() -> None:
+    for document in (BRAINVLM, DYNABATCH, TRAINNER, FINE_TUNING, PEAKS):
+        (file,) = DOCUMENTS.glob(f"{document}_*")
+        text = file.read_text(encoding="utf-8")
+        languages = [match["language"] for match in BLOCK.finditer(text)]
+        assert set(languages) <= {"", "python", "yaml", "json", "bash"}
+        assert 2 * len(languages) == len(re.findall(r"^ *```", text, re.MULTILINE))
 
 
 @needs_documents
