@@ -280,9 +280,9 @@ def test_tokenised_samples_and_parts_that_know_no_model_are_enough(tmp_path: Pat
     predictor, guardian = MemoryPredictor("cpu"), OOMGuardian("cpu")
     predictor.record_actual_memory("T1", 900)  # of the published figures: no correction of this model
     run = DynamicBatchingTrainer(
-        model_of(),
+        model_of(layers=1),
         arguments(tmp_path, max_steps=1, per_device_train_batch_size=4, run_directory=None),
-        MixedSamples(12),
+        MixedSamples(6, longest=9, side=8),
         memory_predictor=predictor,
         oom_guardian=guardian,
     )
