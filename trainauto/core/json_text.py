@@ -13,6 +13,7 @@ _DEEPEST = 100
 """Objects and lists within each other that are read: ours have less than ten, and what looks into them calls itself."""
 
 _encoder = json.JSONEncoder(ensure_ascii=False, allow_nan=False)  # json.dumps would make one a line
+_decoder = json.JSONDecoder()
 
 
 def to_json(value: Any) -> str:
@@ -44,13 +45,15 @@ def from_json(text: str | bytes) -> Any:
         value = json.loads(text)
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
-    openings = ("[", "{") if isinstance(text, str) else (b"[", b"{")
-    if sum(map(text.count, openings)) > _DEEPEST and _is_deep(value):  # type: ignore[arg-type]  # of one kind each
+    if _is_deep(text, value):
         raise ValueError("it is nested too deeply")
     return value
 
 
-def _is_deep(value: Any) -> bool:
+def _is_deep(text: str | bytes, value: Any) -> bool:
+    openings = ("[", "{") if isinstance(text, str) else (b"[", b"{")
+    if sum(map(text.count, openings)) <= _DEEPEST:  # type: ignore[arg-type]  # of one kind each
+        return False
     level = [value]
     for _ in range(_DEEPEST):
         within = (item.values() if isinstance(item, dict) else item for item in level if isinstance(item, dict | list))
@@ -100,7 +103,7 @@ def read_lines(path: Path, start: int = 0) -> Iterator[dict[str, Any]]:
     with path.open("rb") as file:
         file.seek(start)
         for line in file:
-            entry = _object_of(line)
+            entry = object_of(line)
             if entry is not None:
                 yield entry
 
@@ -108,7 +111,7 @@ def read_lines(path: Path, start: int = 0) -> Iterator[dict[str, Any]]:
 def step_of_line(line: bytes) -> int | None:
     """Return the ``step`` of a line; ``None`` where the line cannot be read or has none."""
     try:
-        return count_of((_object_of(line) or {}).get("step"))
+        return count_of((object_of(line) or {}).get("step"))
     except ValueError:
         return None
 
@@ -122,12 +125,15 @@ def read_object(file: Path) -> dict[str, Any]:
     return content if isinstance(content, dict) else {}
 
 
-def _object_of(line: bytes) -> dict[str, Any] | None:
+def object_of(line: bytes) -> dict[str, Any] | None:
+    """Return the object of a line; ``None`` where it holds none, or one nested too deeply."""
     try:
-        entry = from_json(line)
-    except ValueError:
+        text = line.decode("utf-8", "surrogatepass")
+        entry, end = _decoder.raw_decode(text)  # without what json.loads does around it: logs have a million lines
+    except (ValueError, RecursionError):
         return None
-    return entry if isinstance(entry, dict) else None
+    is_object = isinstance(entry, dict) and not text[end:].strip() and not _is_deep(text, entry)
+    return entry if is_object else None
 
 
 def _finite(value: Any) -> Any:

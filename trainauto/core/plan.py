@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property, lru_cache
 from math import ceil
 
 from trainauto.core.json_text import count_of
@@ -118,19 +119,23 @@ class Plan:
         raise KeyError(axis)
 
     def __contains__(self, axis: str) -> bool:
-        return any(name == axis for name, _ in self.values)
+        return axis in self._names
 
-    @property
+    @cached_property
+    def _names(self) -> frozenset[str]:
+        return frozenset(name for name, _ in self.values)
+
+    @cached_property
     def batch_size(self) -> int:
         """Samples per rank per optimizer step; 1 where no axis counts them."""
         return next((value for name, value in self.values if name == BATCH_SIZE), 1)
 
-    @property
+    @cached_property
     def size(self) -> int:
         """Value of the one axis that is no count; 1 where there is none."""
         return next((value for name, value in self.values if name != BATCH_SIZE), 1)
 
-    @property
+    @cached_property
     def has_size(self) -> bool:
         """Whether one of its axes is a size."""
         return any(name != BATCH_SIZE for name, _ in self.values)
@@ -172,8 +177,8 @@ class Plan:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, int]) -> "Plan":
-        """Rebuild a plan from :meth:`to_dict`."""
-        return cls.of(**{name: count_of(value) for name, value in values.items()})
+        """Rebuild a plan from :meth:`to_dict`; the same one where it has the same values, as most steps of a log."""
+        return _rebuilt(tuple(values.items()))
 
     def with_micro_batches(self, micro_batches: int) -> "Plan":
         """Return this plan run in another number of pieces."""
@@ -189,6 +194,11 @@ class Plan:
         if self.pieces > 1:
             words.append(f"in {self.pieces} micro-batches")
         return ", ".join(words)
+
+
+@lru_cache(maxsize=256)
+def _rebuilt(values: tuple[tuple[str, int], ...]) -> Plan:
+    return Plan.of(**{name: count_of(value) for name, value in values})
 
 
 @dataclass(frozen=True)

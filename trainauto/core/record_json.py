@@ -52,14 +52,15 @@ def step_from_dict(line: Mapping[str, Any]) -> StepRecord:
     Raises:
         KeyError, TypeError, ValueError, AttributeError, OverflowError: it is something else.
     """
-    if count_of(line["samples"]) < 1:
+    samples = count_of(line["samples"])
+    if samples < 1:
         raise ValueError(f"a step of {line['samples']} samples")
     predicted = line.get("predicted")
     return StepRecord(
         step=count_of(line["step"]),
         plan=Plan.from_dict(line["plan"]),
         drawn=Plan.from_dict(line["drawn"]),
-        shape=BatchShape(*(count_of(line[name]) for name in ("samples", "extent", "tokens", "images"))),
+        shape=BatchShape(samples, count_of(line["extent"]), count_of(line["tokens"]), count_of(line["images"])),
         first_sample=count_of(line["first_sample"]),
         losses=_floats(line["losses"]),
         learning_rates=_floats(line["lr"]),
@@ -71,16 +72,7 @@ def step_from_dict(line: Mapping[str, Any]) -> StepRecord:
         skipped=tuple(line["skipped"]),
         ooms=count_of(line.get("ooms", 0)),
         predicted=None if predicted is None else count_of(predicted),
-        pieces={name: MicrobatchSplit(**split) for name, split in line.get("pieces", {}).items()},
-        ranks=_ranks(line.get("ranks")),
-        draw_samples=count_of(line.get("draw_samples", 0)),
-        task_losses=_floats(line.get("task_losses", {})),
-        task_samples={name: int(samples) for name, samples in line.get("task_samples", {}).items()},
-        non_finite=tuple(line.get("non_finite", ())),
-        told=tuple(line.get("told", ())),
-        left_out=tuple(line.get("left_out", ())),
-        noise={name: NoiseSample(**sample) for name, sample in line.get("noise", {}).items()},
-        compile_seconds=_seconds(line.get("compile_s", 0.0)),
+        **({} if _SELDOM.isdisjoint(line) else _seldom(line)),
     )
 
 
@@ -97,6 +89,28 @@ def _seconds(value: Any) -> float:
     if not abs(seconds) < _LONGEST_S:
         raise ValueError(f"{seconds} is no time in seconds")
     return seconds
+
+
+_SELDOM = frozenset(
+    ("pieces", "ranks", "draw_samples", "task_losses", "task_samples", "non_finite", "told", "left_out", "noise")
+) | {"compile_s"}
+"""Keys that few lines have."""
+
+
+def _seldom(line: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what few steps have, as arguments of a record."""
+    return {
+        "pieces": {name: MicrobatchSplit(**split) for name, split in line.get("pieces", {}).items()},
+        "ranks": _ranks(line.get("ranks")),
+        "draw_samples": count_of(line.get("draw_samples", 0)),
+        "task_losses": _floats(line.get("task_losses", {})),
+        "task_samples": {name: int(samples) for name, samples in line.get("task_samples", {}).items()},
+        "non_finite": tuple(line.get("non_finite", ())),
+        "told": tuple(line.get("told", ())),
+        "left_out": tuple(line.get("left_out", ())),
+        "noise": {name: NoiseSample(**sample) for name, sample in line.get("noise", {}).items()},
+        "compile_seconds": _seconds(line.get("compile_s", 0.0)),
+    }
 
 
 def _figures(ranks: RankFigures) -> dict[str, Any]:

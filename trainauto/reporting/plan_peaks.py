@@ -49,7 +49,9 @@ class PlanPeaks:
 
     def add(self, record: StepRecord) -> None:
         """Take one more step in."""
-        totals = self._plans.setdefault(record.plan, _PlanTotals(record.predicted))
+        totals = self._plans.get(record.plan)
+        if totals is None:
+            totals = self._plans[record.plan] = _PlanTotals(record.predicted)
         totals.steps += 1
         totals.ooms += record.ooms
         # A cut batch or one in pieces says nothing of what the plan takes.

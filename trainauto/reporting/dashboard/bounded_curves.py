@@ -8,6 +8,9 @@ from typing import Any
 MOST_RANGES = 1000
 """Ranges of steps of a curve; with the least and the greatest value of each, 2,000 points."""
 
+MOST_WAITING = 256
+"""Steps whose values are kept before they are summed up: few beside the ranges of a curve."""
+
 MOST_CHANGES = 1000
 """Changes of a value that is drawn in steps."""
 
@@ -30,6 +33,8 @@ class Curves:
         self._number = -1
         self._steps: list[int] = []
         self._ranges: list[dict[str, list[float]]] = []
+        self._names: tuple[str, ...] = ()
+        self._waiting: list[tuple[float, ...]] = []
 
     @property
     def steps(self) -> Sequence[int]:
@@ -49,6 +54,7 @@ class Curves:
     @property
     def names(self) -> list[str]:
         """The curves, in the order in which they first had a value."""
+        self._sum_up()
         return list(dict.fromkeys(name for entries in self._ranges for name in entries))
 
     def add(self, step: int, values: Mapping[str, float]) -> None:
@@ -57,20 +63,13 @@ class Curves:
         if number != self._number:
             self._begin(step)
         self._steps[-1] = step
-        entries = self._ranges[-1]
-        for name, value in values.items():
-            entry = entries.get(name)
-            if not math.isfinite(value):
-                continue
-            if entry is None:
-                entries[name] = [value, 1, value, value]
-                continue
-            entry[_SUM] += value
-            entry[_COUNT] += 1
-            if value < entry[_LEAST]:
-                entry[_LEAST] = value
-            elif value > entry[_GREATEST]:
-                entry[_GREATEST] = value
+        names = tuple(values)
+        if names != self._names:
+            self._sum_up()
+            self._names = names
+        self._waiting.append(tuple(values.values()))
+        if len(self._waiting) >= MOST_WAITING:
+            self._sum_up()
 
     def means(self, name: str) -> list[float | None]:
         """Return the mean of each range; ``None`` where it has no value."""
@@ -94,9 +93,20 @@ class Curves:
         return [entry[_SUM] if entry else 0.0 for entry in self._of(name)]
 
     def _of(self, name: str) -> list[list[float] | None]:
+        self._sum_up()
         return [entries.get(name) for entries in self._ranges]
 
+    def _sum_up(self) -> None:
+        """Take what waits into the last range: of a thousand values at once that is a fraction of the work."""
+        for name, values in zip(self._names, zip(*self._waiting, strict=True), strict=False):
+            finite = values if math.isfinite(sum(values)) else [value for value in values if math.isfinite(value)]
+            if finite:
+                entry = [sum(finite), len(finite), min(finite), max(finite)]
+                _join(self._ranges[-1], {name: entry})
+        self._waiting = []
+
     def _begin(self, step: int) -> None:
+        self._sum_up()
         if len(self._ranges) >= self._most:
             self._join_neighbours()
         self._number = step // self._width
@@ -138,6 +148,11 @@ class Changes:
         self._last = step, value
         if len(self._points) > self._most:
             self._points = self._points[::2]
+
+    def stays(self, step: int) -> None:
+        """Take in that a step has the value of the one before."""
+        if self._last is not None:
+            self._last = step, self._last[1]
 
     def points(self) -> tuple[list[int], list[float]]:
         """Return the steps of the changes with the values from there on, and at the end the last step."""

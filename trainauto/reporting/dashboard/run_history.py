@@ -3,11 +3,13 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from itertools import islice
 from typing import Any
 
 from trainauto.core.decisions import Decision
 from trainauto.core.noise_scale import NoiseScales
+from trainauto.core.plan import Plan
 from trainauto.core.records import StepRecord
 from trainauto.core.words import counted
 from trainauto.reporting.dashboard.bounded_curves import Changes, Curves
@@ -95,17 +97,28 @@ class RunHistory:
         self._time_left = TimeLeft(total or 0, "samples" if unit == "samples" else "steps")
         self._lost_loss = False
         self._noise = NoiseScales()
+        self._plan_before: Plan | None = None
+        self._plan_changes: Sequence[Changes] = ()
 
     def step(self, record: StepRecord, time: float | None) -> None:
         """Take a step in."""
         self.course.add(record)
         self.plans.add(record)
-        self.terms |= set(islice(record.losses, MOST_OF_A_KIND))
+        if not self.terms.issuperset(record.losses):
+            self.terms |= set(islice(record.losses, MOST_OF_A_KIND))
         self._time_left.step(record)
-        values = values_of(record) | _first(NOISE, self._noise.add(record.noise))
+        values = values_of(record)
+        if record.noise:
+            values |= _first(NOISE, self._noise.add(record.noise))
         self.curves.add(record.step, values)
-        for name, value in record.plan.to_dict().items():
-            self.plan.setdefault(name, Changes()).add(record.step, value)
+        if record.plan == self._plan_before:
+            for changes in self._plan_changes:
+                changes.stays(record.step)
+        else:
+            plan = record.plan.to_dict()
+            for name, value in plan.items():
+                self.plan.setdefault(name, Changes()).add(record.step, value)
+            self._plan_before, self._plan_changes = record.plan, [self.plan[name] for name in plan]
         if record.ooms:
             self.events.add(shortage_of(record, time))
         is_lost = bool(record.losses) and not math.isfinite(values[LOSS])
@@ -192,25 +205,38 @@ def values_of(record: StepRecord) -> dict[str, float]:
         values[LOSS] = record.loss
     if len(record.losses) > 1:
         values |= _first(TERM, record.losses)
-    values |= _first(TASK, record.task_losses)
+    if record.task_losses:
+        values |= _first(TASK, record.task_losses)
     values |= _first(RATE, record.learning_rates)
     values |= _first(NORM, record.grad_norms)
     shape, seconds = record.shape, record.data_seconds + record.step_seconds
-    values |= {DATA: record.data_seconds, COMPUTE: record.step_seconds}
-    values |= {STEPS: 1, SECONDS: seconds, SAMPLES: shape.samples}
+    values[DATA], values[COMPUTE] = record.data_seconds, record.step_seconds
+    values[STEPS], values[SECONDS], values[SAMPLES] = 1, seconds, shape.samples
     if shape.tokens:
         values[TOKENS] = shape.tokens
         if record.units <= shape.tokens:  # the tokens of the texts themselves
             values[PADDING] = 100 * (1 - record.units / shape.tokens)
     peak = record.peak
     if peak is not None:
-        sizes = {PEAK: peak.allocated, RESERVED: peak.reserved, CURRENT: peak.current}
-        sizes |= {DEVICE: peak.device_used, LIMIT: peak.limit}
-        values |= {name: size for name, size in sizes.items() if size is not None}
+        values[PEAK] = peak.allocated
+        for name, size in (
+            (RESERVED, peak.reserved),
+            (CURRENT, peak.current),
+            (DEVICE, peak.device_used),
+            (LIMIT, peak.limit),
+        ):
+            if size is not None:
+                values[name] = size
     if record.predicted is not None:
         values[PREDICTED] = record.predicted
     return values
 
 
 def _first(start: str, values: Mapping[str, float]) -> dict[str, float]:
-    return {start + name: value for name, value in islice(values.items(), MOST_OF_A_KIND)}
+    return dict(zip(_names(start, tuple(values)), values.values(), strict=False))
+
+
+@lru_cache(maxsize=256)
+def _names(start: str, names: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the names of the first curves of a kind; those of one step are those of most."""
+    return tuple(start + name for name in names[:MOST_OF_A_KIND])

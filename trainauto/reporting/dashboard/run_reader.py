@@ -1,6 +1,5 @@
 """The history of a run from its files, while it trains and after; what is new is read, and nothing twice."""
 
-import heapq
 import math
 import os
 from collections.abc import Iterator
@@ -10,7 +9,7 @@ from typing import Any, NamedTuple
 
 from trainauto.core.decisions import decision_from_dict
 from trainauto.core.errors import InputError, Problem
-from trainauto.core.json_text import count_of, from_json, is_log
+from trainauto.core.json_text import count_of, is_log, object_of
 from trainauto.core.record_json import step_from_dict
 from trainauto.reporting.dashboard.about_run import about
 from trainauto.reporting.dashboard.run_history import RunHistory
@@ -28,6 +27,10 @@ class _Entry(NamedTuple):
     step: int
     kind: int
     line: dict[str, Any]
+
+    def comes_before(self, step: int) -> bool:
+        """Say whether it is told before a step."""
+        return self.step < step or (self.step == step and self.kind < _STEP)
 
 
 class RunReader:
@@ -64,9 +67,15 @@ class RunReader:
         if is_new:
             self._begin()
         for tails in self._tails:
-            for entry in heapq.merge(*tails.read(), key=lambda entry: entry[:2]):
-                _take(self.history, entry, tails.folder)
+            others, steps = tails.read()
+            for line in steps:
+                while others and others[-1].comes_before(line["step"]):
+                    _take(self.history, others.pop(), tails.folder)
+                _take(self.history, _Entry(line["step"], _STEP, line), tails.folder)
                 is_new = True
+            is_new = is_new or bool(others)
+            while others:
+                _take(self.history, others.pop(), tails.folder)
         status = how_it_ended(self._run)
         is_new = is_new or status != (self.history.status, self.history.reason)
         self.history.status, self.history.reason = status
@@ -108,8 +117,8 @@ class _Tails:
         tails = (self._steps, self._validations, self._decisions, self._log)
         return any(tail.has_gone_back() for tail in tails)
 
-    def read(self) -> list[Iterator[_Entry]]:
-        """Return what is new of each kind, by steps."""
+    def read(self) -> tuple[list[_Entry], Iterator[dict[str, Any]]]:
+        """Return what is new beside steps, the last first, and the lines of steps."""
         resumed = [
             _Entry(resume.after_step, _RESUMED, {"changes": resume.changes, "time": _seconds(resume.time)})
             for text in self._log.texts()
@@ -117,9 +126,9 @@ class _Tails:
         ]
         decided = [_Entry(line["step"], _when(line), line) for line in self._decisions.lines()]
         validated = [_Entry(line["step"], _VALIDATED, line) for line in self._validations.lines()]
-        steps = (_Entry(line["step"], _STEP, line) for line in self._steps.lines())
-        kinds = (iter(decided), steps, iter(validated), iter(resumed))
-        return [(entry for entry in kind if entry.step < self._end) for kind in kinds]
+        others = sorted((*decided, *validated, *resumed), key=lambda entry: entry[:2])
+        steps = (line for line in self._steps.lines() if line["step"] < self._end)
+        return [entry for entry in reversed(others) if entry.step < self._end], steps
 
 
 class _Tail:
@@ -164,12 +173,14 @@ class _Tail:
     def lines(self) -> Iterator[dict[str, Any]]:
         """Yield the whole lines of JSON that were not yielded before; what cannot be read is passed over."""
         for text in self.texts():
+            line = object_of(text)
+            if line is None:
+                continue
             try:
-                line = from_json(text)
-                if isinstance(line, dict):
-                    yield {**line, "step": count_of(line.get("step"))}
+                line["step"] = count_of(line.get("step"))
             except ValueError:
                 continue
+            yield line
 
 
 def _take(history: RunHistory, entry: _Entry, folder: RunDirectory) -> None:
