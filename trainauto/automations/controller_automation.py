@@ -31,6 +31,7 @@ class ControllerAutomation(Automation):
 
     priority = 20
     steers_memory = True
+    outlasts_rollbacks = ("steering", "failures")
     says_periods_at = logging.INFO
     """Level at which a run hears that a period of steps begins that nothing predicts."""
 

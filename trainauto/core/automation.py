@@ -19,6 +19,7 @@ class Automation:
             of one's own have it, too.
         goes_back: whether it may ask to go back to a checkpoint. There is one of the beginning then, and a step whose
             gradients are not finite leaves the weights alone, instead of ending the run.
+        outlasts_rollbacks: keys of its state that a rollback leaves as they are, for they say nothing of the weights.
     """
 
     name = ""
@@ -26,6 +27,7 @@ class Automation:
     steers_memory = False
     watches = False
     goes_back = False
+    outlasts_rollbacks: tuple[str, ...] = ()
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()

@@ -7,8 +7,10 @@ same is decided; after that, the logs are cut at the resume.
 """
 
 import logging
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, replace
+from typing import Any
 
 from trainauto.core.decisions import USER_STOP, GiveUp, GoBack, Rollback
 from trainauto.core.errors import TrainautoError
@@ -70,19 +72,56 @@ def chosen_step(
     return newest if earlier is None else earlier
 
 
-def reordered(run: Training, before: Progress, rollbacks: Sequence[Rollback], reason: str) -> Rollback:
+@dataclass(frozen=True)
+class Before:
+    """A run as it was before it went back, as far as that outlasts its checkpoint.
+
+    Attributes:
+        progress: what had been trained.
+        rollbacks: those before.
+        asked_to_end: why a person has asked for the end in the very step that is undone; empty where nobody has.
+        learned: what automations keep, by their names and the keys of their states.
+        last_resort: what was done where no plan had fitted; what plans need follows from it.
+    """
+
+    progress: Progress
+    rollbacks: tuple[Rollback, ...]
+    asked_to_end: str
+    learned: Mapping[str, Mapping[str, Any]]
+    last_resort: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, run: Training) -> "Before":
+        """Return that of a run whose checkpoint is not restored yet."""
+        learned = {}
+        for automation in run.journal.automations:
+            if automation.outlasts_rollbacks:
+                state = automation.state_dict()
+                learned[automation.name] = {key: state[key] for key in automation.outlasts_rollbacks}
+        asked_to_end = run.controls.stop_reason if run.controls.termination == USER_STOP else ""
+        return cls(run.progress, run.rollbacks, asked_to_end, deepcopy(learned), deepcopy(run.last_resort.state_dict()))
+
+
+def reordered(run: Training, before: Before, reason: str) -> Rollback:
     """Have a run that was just restored go on with its samples in another order; return what was made of it.
+
+    What has been learned of memory since the checkpoint stays, and so does an end that a person has asked for.
 
     Args:
         run: as its checkpoint left it.
-        before: what had been trained when it went back.
-        rollbacks: those before.
-        reason: of this one.
+        before: as it was when it went back.
+        reason: of the rollback.
     """
-    run.progress = before.gone_back_to(run.progress)
-    order = len(rollbacks) + 1
-    made = Rollback(before.steps, run.progress.steps, order, run.loader.reorder(order), reason)
-    run.rollbacks = (*rollbacks, made)
+    run.controls.stop_reason = before.asked_to_end
+    run.controls.termination = USER_STOP if before.asked_to_end else ""
+    if run.last_resort.state_dict() == before.last_resort:  # else plans need something else again
+        for automation in run.journal.automations:
+            if learned := before.learned.get(automation.name):
+                automation.load_state_dict({**automation.state_dict(), **learned})
+    run.progress = before.progress.gone_back_to(run.progress)
+    order = len(before.rollbacks) + 1
+    made = Rollback(before.progress.steps, run.progress.steps, order, run.loader.reorder(order), reason)
+    run.rollbacks = (*before.rollbacks, made)
     return made
 
 
@@ -112,32 +151,20 @@ def carry_out(run: Run) -> None:
 
 
 def _roll_back(run: Run, step: int, reason: str) -> None:
-    before, rollbacks = run.progress, run.rollbacks
-    asked_to_end = run.controls.stop_reason if run.controls.termination == USER_STOP else ""
+    before = Before.of(run)
     if run.ranks.is_first:
         run.checkpoints.drop_after(step)
     _let_go(run)
     run.restore(run.checkpoints.path(step))
-    _as_before(run, asked_to_end)
-    made = reordered(run, before, rollbacks, reason)
+    made = reordered(run, before, reason)
+    undo_removed(run)  # automations that were there when the checkpoint was written, and are gone since a resume
     run.save()  # the weights are there: what is added is the order of the samples, and the rollback itself
     facts = run.facts(run.summary.run_directory)
     for automation in run.journal.automations:
         automation.on_run_start(facts)
     run.reporter.rolled_back(replace(run.summary, plan=run.loader.plan, progress=run.progress), made)
-    undone = counted(before.steps - step, "step")
+    undone = counted(before.progress.steps - step, "step")
     logger.info("the checkpoint of step %d is restored, %s are undone; the samples come in another order", step, undone)
-
-
-def _as_before(run: Run, asked_to_end: str) -> None:
-    """Have what a resume has changed since the checkpoint stay so: automations that are gone, an end that was undone.
-
-    Args:
-        run: as its checkpoint left it.
-        asked_to_end: why a person has asked for the end in the very step that is undone; empty where nobody has.
-    """
-    run.controls.stop_reason, run.controls.termination = asked_to_end, USER_STOP if asked_to_end else ""
-    undo_removed(run)
 
 
 def _let_go(run: Run) -> None:

@@ -25,7 +25,7 @@ from trainauto.engine.journal import DecisionJournal
 from trainauto.engine.loop import train_step
 from trainauto.engine.probe import choose_first_plan, measure
 from trainauto.engine.random_state import kept_random_state, random_state_on, set_random_state_on
-from trainauto.engine.rollback import GivenUpError, reordered
+from trainauto.engine.rollback import Before, GivenUpError, reordered
 from trainauto.engine.train_step import next_batch
 from trainauto.engine.training import Training
 from trainauto.engine.warmup import lift_budget, put_limit_in_force
@@ -77,12 +77,12 @@ class LoopRollback:
             raise GivenUpError.after(asked, None)
         if asked is None or self._load is None:
             return None
-        before, rollbacks = run.progress, run.rollbacks
+        before = Before.of(run)
         self._load(asked.good_until)
         if run.progress.steps > asked.good_until:
             message = f"go_back({asked.good_until}) has left the loop at step {run.progress.steps}"
             raise InputError(Problem(message, advice="It calls load_state_dict() with a state of that step or before."))
-        return reordered(run, before, rollbacks, asked.reason)
+        return reordered(run, before, asked.reason)
 
 
 DRAWS_DIFFER = "what the model draws (dropout) differs from a run without the break"

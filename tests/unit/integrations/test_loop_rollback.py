@@ -11,7 +11,11 @@ import torch
 from torch import Tensor, nn
 
 from trainauto import AdaptiveLoop, ModelObjective
+from trainauto.automations.controller_automation import ControllerAutomation
+from trainauto.automations.stop_file import STOP_FILE
+from trainauto.control.controller import Controller
 from trainauto.core.errors import InputError
+from trainauto.core.plan import Plan
 from trainauto.engine.rollback import GivenUpError
 
 GUARD: dict[str, Any] = {"SpikeGuard": {}}
@@ -85,6 +89,38 @@ def test_it_goes_back_and_trains_the_rest_in_another_order(tmp_path: Path) -> No
     assert [(one["from_step"], one["to_step"]) for one in lines if one["kind"] == "rollback"] == [(8, 5)]
     steps = [json.loads(line)["step"] for line in (run / "training_log.jsonl").read_text().splitlines()]
     assert steps == list(range(1, 16))
+
+
+def test_an_end_that_a_person_asks_for_in_the_step_that_is_undone_is_heard(tmp_path: Path) -> None:
+    class Asked(Loop):
+        def loss(self, model: nn.Module, batch: list[Tensor]) -> Tensor:
+            if self.losses == 7 and not batch[0].is_meta and model is self.model:
+                (tmp_path / "current" / STOP_FILE).touch()
+            return super().loss(model, batch)
+
+    loop = Asked((8,), tmp_path, automations={**GUARD, "StopFile": {}}).train(3).loop
+    assert loop.progress.steps == 5
+    assert loop.progress.undone_steps == 3
+    assert loop.stop_reason == "STOP_TRAINING asked for it after step 8"
+    assert not (tmp_path / "current" / STOP_FILE).exists()
+
+
+def test_plans_that_ran_out_of_memory_are_remembered() -> None:
+    class Short(Loop):
+        def loss(self, model: nn.Module, batch: list[Tensor]) -> Tensor:
+            if self.losses == 6 and not batch[0].is_meta and model is self.model:
+                self.controller.after_failure(Plan.of(batch_size=64), 2**30, recovered=True)
+            return super().loss(model, batch)
+
+        @property
+        def controller(self) -> Controller:
+            (found,) = (one for one in self.loop.training.journal.automations if isinstance(one, ControllerAutomation))
+            return found.controller
+
+    loop = Short((8,)).train(3)
+    assert loop.loop.progress.undone_steps == 3
+    blocked = loop.controller.state_dict()["failures"]["blocks"]
+    assert [plan["batch_size"] for plan, *_ in blocked] == [64]
 
 
 def test_a_step_that_is_left_out_changes_nothing(tmp_path: Path) -> None:

@@ -11,9 +11,8 @@ from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, SaveStrategy
 
 from trainauto.core.decisions import GiveUp, GoBack, Rollback
 from trainauto.core.errors import InputError
-from trainauto.core.records import Progress
 from trainauto.core.words import counted
-from trainauto.engine.rollback import GivenUpError, NothingToGoBackToError, chosen_step
+from trainauto.engine.rollback import Before, GivenUpError, NothingToGoBackToError, chosen_step
 from trainauto.engine.training import Training
 from trainauto.integrations.huggingface.checkpoints import written_checkpoints
 
@@ -26,14 +25,12 @@ class Undone:
 
     Attributes:
         checkpoint: folder that it goes back to.
-        before: what had been trained.
-        rollbacks: those before.
-        reason: of this one.
+        before: the run as it was.
+        reason: of this rollback.
     """
 
     checkpoint: Path
-    before: Progress
-    rollbacks: tuple[Rollback, ...]
+    before: Before
     reason: str
 
 
@@ -82,7 +79,7 @@ def undone_by(run: Training, output_dir: str) -> Undone | None:
         undone,
         asked.reason,
     )
-    return Undone(folder, run.progress, run.rollbacks, asked.reason)
+    return Undone(folder, Before.of(run), asked.reason)
 
 
 def _chosen(output_dir: str, good_until: int, rollbacks: Sequence[Rollback]) -> int | None:

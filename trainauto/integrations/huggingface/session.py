@@ -175,7 +175,7 @@ class MemorySession:
         if run.ranks.is_first:
             self._reports.start(*self._described(run), made)
             self.watchers.begin(run.facts(self._reports.folder or str(self._trainer.args.output_dir)))
-        if self.stop_reason:
+        if self.stop_reason and undone is None:
             logger.warning("%s", words_of_end(self.stop_reason))
         say_what_was_learned(run, self.loss, own_argument(self._trainer.args, "tokens_per_batch"))
         predict(run, self.automation, self.data.samples)
@@ -192,7 +192,7 @@ class MemorySession:
 
     def _reordered(self, run: Training, undone: Undone) -> Rollback:
         """Have the samples come in another order from here on, and the checkpoint know of it, for a later resume."""
-        made = reordered(run, undone.before, undone.rollbacks, undone.reason)
+        made = reordered(run, undone.before, undone.reason)
         self.progress = run.progress
         if run.ranks.is_first:
             renew_state(undone.checkpoint, self._state())

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from tests.trainers import Watched, rows, tiny_model, watched, weights
 from trainauto.automations import AUTOMATIONS, Automation
+from trainauto.automations.stop_file import STOP_FILE
 from trainauto.core.decisions import Decision, GoBack, RunFacts
 from trainauto.core.errors import InputError
 from trainauto.core.records import StepRecord
@@ -105,6 +106,23 @@ def test_a_resume_after_a_rollback_keeps_its_order(tmp_path: Path, asking: Any) 
     again.train(resume_from_checkpoint=str(tmp_path / "checkpoint-8"))
     assert torch.equal(weights(again.model), weights(model))
     assert again.memory.progress == back.memory.progress or again.memory.progress.undone_steps == 3
+
+
+def test_an_end_that_a_person_asks_for_in_the_step_that_is_undone_is_heard(tmp_path: Path, asking: Any) -> None:
+    class Asked(Watched):
+        def training_step(self, *arguments: Any, **options: Any) -> Any:
+            if self.state.global_step == 10:
+                (tmp_path / STOP_FILE).touch()
+            return super().training_step(*arguments, **options)
+
+    options = {**OPTIONS, "training_automations": {**asking, "StopFile": {}}}
+    stopped = watched(tmp_path, tiny_model(), rows(20), kind=Asked, **options)
+    stopped.train()
+    assert stopped.state.global_step == 8
+    assert stopped.memory.stop_reason == "STOP_TRAINING asked for it after step 11"
+    again = watched(tmp_path, tiny_model(seed=7), rows(20), **options)
+    again.train(resume_from_checkpoint=True)
+    assert again.state.global_step == 21
 
 
 @pytest.mark.parametrize("clips", [1.0, 0.0])
