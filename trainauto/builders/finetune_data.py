@@ -25,6 +25,7 @@ from trainauto.tasks.finetune.encoding import ConversationEncoder, Encoded
 from trainauto.tasks.finetune.pictures import Pictures
 from trainauto.tasks.finetune.preflight import LookedThrough, look_through
 from trainauto.tasks.finetune.processors import limit_pixels, load_processor
+from trainauto.tasks.text.training.marks import marks_of, say_marks
 
 logger = logging.getLogger(__name__)
 
@@ -107,6 +108,9 @@ def build_finetune_data(loaded: Loaded, processor: Any, most_tokens: int | None)
         val = ConversationDataset(looked["val"].conversations, encoder)
     everything = chain.from_iterable(some.conversations for some in looked.values())
     samples = ConversationSamples(padding_id(processor), processor.tokenizer.padding_side)
+    for name, some in looked.items():
+        texts = ((one.place, turn.text) for one in some.conversations for turn in one.turns)
+        say_marks(texts, marks_of(processor.tokenizer), f"conversations of '{name}'")
     if not encoder.ends_answers(train[0]):
         logger.warning("the chat template ends answers with no mark: the model does not learn where to stop")
     collate = ConversationCollator(samples, encoded_with_pictures(everything, encoder), longest_first=True)

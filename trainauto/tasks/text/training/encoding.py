@@ -8,6 +8,7 @@ from typing import Any, Literal
 from trainauto.core.errors import InputError, Problem
 from trainauto.core.words import counted
 from trainauto.tasks.text.training.chats import chat_tokens
+from trainauto.tasks.text.training.marks import marks_of, say_marks
 from trainauto.tasks.text.training.text_samples import Chat, Completion, PlainText, TextPair, TextSample
 from trainauto.tasks.text.training.tokenized_samples import NOT_LEARNED, ModelKind, SampleCollector, TokenizedSamples
 from trainauto.tasks.text.training.tokenizers import Vocabulary
@@ -181,7 +182,7 @@ def encode_samples(
     halves: bool = False,
     set_name: str = "texts",
 ) -> TokenizedSamples:
-    """Tokenize samples once; what was cut or left out is counted and said.
+    """Tokenize samples once; what was cut or left out is counted and said, as are special tokens among words.
 
     A plain text or a completion ends with the token that ends texts; the first token of a text is not learned, since
     nothing stands before it. Of a chat the assistant's words are learned.
@@ -200,5 +201,11 @@ def encode_samples(
     Raises:
         InputError: a sample is of a kind that the model does not learn from, or none is left.
     """
+    marks = marks_of(tokenizer)
+    between = marks - {tokenizer.eos_token}  # which may part the texts that a plain one is of
+    whole = ((one.place, words) for one in samples if not isinstance(one.content, PlainText) for words in one.texts)
+    plain = ((one.place, one.content.text) for one in samples if isinstance(one.content, PlainText))
+    for texts, some in ((whole, marks), (plain, between)):
+        say_marks(texts, some, f"dataset '{set_name}'")
     targets = max_length if max_target_length is None else max_target_length
     return _Encoder(tokenizer, vocabulary, kind, max_length, targets, too_long, halves, set_name).run(samples)

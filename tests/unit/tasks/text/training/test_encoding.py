@@ -7,11 +7,13 @@ import pytest
 
 from tests import tokenizers
 from tests.language_models import SENTENCES, small_tokenizer
+from tests.vision_models import tokenizer_of
 from trainauto.core.errors import InputError
 from trainauto.tasks.text.training.encoding import encode_samples
+from trainauto.tasks.text.training.marks import marks_of
 from trainauto.tasks.text.training.text_samples import Chat, Completion, Content, PlainText, TextPair, TextSample
 from trainauto.tasks.text.training.tokenized_samples import NOT_LEARNED, TokenizedSamples
-from trainauto.tasks.text.training.tokenizers import END_OF_TURN, Vocabulary
+from trainauto.tasks.text.training.tokenizers import END_OF_TURN, SPECIAL_TOKENS, Vocabulary
 
 CHAT = (
     ("system", "Be short."),
@@ -55,6 +57,18 @@ def test_of_a_completion_the_prompt_is_not_learned() -> None:
     samples = encoded(Completion("What do names refer to?", " Objects."))
     assert learned_words(samples) == " Objects.<|endoftext|>"
     assert small_tokenizer().decode(samples.tokens.tolist()) == "What do names refer to? Objects.<|endoftext|>"
+
+
+def test_special_tokens_among_words_are_said(caplog: pytest.LogCaptureFixture) -> None:
+    chat = Chat((("user", "How do turns end?"), ("assistant", f"With {END_OF_TURN}, as in {END_OF_TURN}")))
+    encoded(PlainText("one<|endoftext|>two"), Chat(CHAT), chat, PlainText("<|user|>"))
+    said = [record.getMessage() for record in caplog.records]
+    assert [words.partition(": the model")[0] for words in said] == [
+        "dataset 'texts': 1 text holds a special token of the tokenizer among the words (<|end|>, first in a.txt:3)",
+        "dataset 'texts': 1 text holds a special token of the tokenizer among the words (<|user|>, first in a.txt:4)",
+    ]
+    assert "<|im_end|>" in marks_of(tokenizer_of("qwen3_vl"))
+    assert marks_of(small_tokenizer()) == set(SPECIAL_TOKENS)
 
 
 def test_of_a_chat_the_assistants_words_are_learned() -> None:
