@@ -77,6 +77,12 @@ def test_a_run_and_its_resume_in_mid_epoch(here: Path) -> None:
 
     complete = train(again, "--auto_resume")
     assert "raise total_epochs under train to continue" in " ".join(complete.stdout.split())
+    refused = train(again, "--auto_resume", "--force_yml", "tokenizer:train:vocab_size=310")
+    assert refused.returncode == 2
+    assert "the run that is resumed has another tokenizer" in " ".join(refused.stderr.split())
+    elsewhere = [f"tokenizer:pretrained={run / 'model'}", "tokenizer:train=null"]
+    resumed = train(again, "--auto_resume", "--force_yml", *elsewhere, "logger:print_freq=4", "train:total_iter=40")
+    assert resumed.returncode == 0, resumed.stderr
 
 
 def test_the_trained_model_is_one_of_transformers(here: Path) -> None:

@@ -27,13 +27,15 @@ def plan(*arguments: str, cwd: Path, **variables: str) -> Ended:
 def test_says_what_fits_on_each_card(tmp_path: Path, write_images: Write) -> None:
     gt = write_images("gt", 2, (400, 400))
     controller = {"DynamicBatchSizeOptimizer": {"target_vram_usage": 0.6, "safety_margin": 0.1}}
-    options = tiny_options(gt, network_g={"type": "rrdbnet", "num_block": 1}, training_automations=controller)
+    network = {"type": "rrdbnet", "num_block": 1}
+    options = tiny_options(gt, network_g=network, use_amp=True, training_automations=controller)
     file = write_options(tmp_path / "run.yml", options)
     asked = ("-opt", file.name, "--card", "T4", "--vram", "2GiB", "--json", "--png", "map.png", "--by-module")
     done = plan(*asked, cwd=tmp_path, PYTORCH_ALLOC_CONF="max_split_size_mb:128")
     assert done.returncode == 0, done.stderr
     answer = json.loads(done.stdout)
     assert any("do not follow max_split_size_mb" in note for note in answer["notes"])
+    assert any(note.startswith("No units for bfloat16: T4 16GB. Write amp_bf16: false") for note in answer["notes"])
     assert len(answer["traced"]) <= 6  # however many cards there are
     large, small = answer["cards"]
     assert [large["card"], small["card"]] == ["T4 16GB", "2 GiB"]

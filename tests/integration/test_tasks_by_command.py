@@ -45,7 +45,7 @@ CELLS: Mapping[str, Mapping[str, tuple[int, str]]] = {
         "replay": (0, "every loss equals the log's"),
         "validate": (0, "can be trained; nothing of this was kept"),
         "plan": (0, "tokens of the longest sample of a batch"),
-        "doctor": (0, "it can be built: gpt2"),
+        "doctor": (0, " texts"),
         "report": (0, "plan changes: 0"),
         "test": (0, "perplexity"),
         "export": (0, "gpt2 of step"),

@@ -17,9 +17,9 @@ from trainauto.builders.multitask_networks import (
     build_task_model,
     draws_of,
     facts_of,
+    first_step_samples,
     largest_step,
     shared_names,
-    step_samples,
 )
 from trainauto.builders.own_controller import controller_settings, switches_with_controller
 from trainauto.builders.schedules import build_shape, length_of
@@ -95,7 +95,7 @@ class MultitaskParts(TaskParts):
         if not options.train.use_gradient_accumulation:
             self.train_set.bounding_option = "target_batch_size"
         request.check_samples(self.train_set)
-        self._share, self._most = step_samples(options, self._ranks), largest_step(options, self._ranks)
+        self._share, self._most = first_step_samples(options, self._ranks), largest_step(options, self._ranks)
         self._validations = [
             TaskValidation(_val_set(data, key), self._most, data.samples.tasks) for key in data.sets if key != TRAIN
         ]

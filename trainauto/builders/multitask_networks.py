@@ -40,7 +40,7 @@ SAMPLE, PACKED = "sample", "packed"
 """Of what is known beside an option file: the largest sample; where batches are packed, by what they are measured."""
 
 
-def step_samples(options: MultitaskOptions, ranks: int = 1) -> int:
+def first_step_samples(options: MultitaskOptions, ranks: int = 1) -> int:
     """Return a rank's samples of a step, those of the first one where steps may grow."""
     train = options.train
     if train.use_gradient_accumulation:
@@ -149,7 +149,7 @@ def draws_of(loaded: Loaded, data: TaskData, network: nn.Module, ranks: int = 1)
             TaskMixing(shares, train.sampling, train.task_diversity_weight),
             _cost(data, network) if grows and data.table.images.any() else None,
             options.manual_seed,
-            step_samples=None if grows else step_samples(options),  # of any ranks: another number keeps the order
+            step_samples=None if grows else first_step_samples(options),  # of any ranks: another number keeps the order
             most_samples=largest_step(options, ranks) if grows else None,
             packs=grows,
         )

@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from trainauto.builders.components import locate_errors
+from trainauto.core.errors import InputError, Problem
+from trainauto.core.json_text import read_object, to_json
 from trainauto.distributed.communicator import SINGLE_PROCESS, Communicator
 from trainauto.options.load import LoadedOptions
 from trainauto.options.text_options import TextOptions, TextTrainDataset, TextValDataset
@@ -88,12 +90,36 @@ def _tokenizer(loaded: Loaded, samples: Sequence[TextSample], earlier: RunDirect
     """Return the tokenizer: that of an earlier run, a trained one, or that of a folder or the hub."""
     options = loaded.options
     if earlier is not None and keeps_tokenizer(earlier, ranks):
-        return load_tokenizer(kept_model(earlier))
+        kept = load_tokenizer(kept_model(earlier))
+        _check_same(loaded, kept, ranks.broadcast_object(lambda: read_object(earlier.config).get("tokenizer")))
+        return kept
     if options.tokenizer.train is not None:
         with locate_errors(loaded, ("tokenizer", "train")):
             texts = (text for sample in samples for text in sample.texts)
             return train_tokenizer(texts, options.tokenizer.train.vocab_size, ranks=ranks)
     return pretrained_tokenizer(loaded)
+
+
+def _check_same(loaded: Loaded, kept: Any, before: Any) -> None:
+    """Refuse another tokenizer than that of the run which is resumed; the same one may lie elsewhere.
+
+    Args:
+        loaded: the option file.
+        kept: the tokenizer of the run.
+        before: the section of its options, where it is known.
+
+    Raises:
+        InputError: the texts would be cut otherwise, and the weights mean other tokens.
+    """
+    now = loaded.options.tokenizer.model_dump(mode="json")
+    if before in (None, now):
+        return
+    if loaded.options.tokenizer.train is None and pretrained_tokenizer(loaded).get_vocab() == kept.get_vocab():
+        return
+    with locate_errors(loaded, ("tokenizer",)):
+        message = "the run that is resumed has another tokenizer, which its weights are of"
+        advice = f"Write it as it was, {to_json(before)}, or leave --auto_resume out: a run of its own begins."
+        raise InputError(Problem(message, advice=advice))
 
 
 def keeps_tokenizer(earlier: RunDirectory, ranks: Communicator) -> bool:

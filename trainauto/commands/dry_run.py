@@ -23,6 +23,7 @@ from trainauto.engine.loop import train
 from trainauto.engine.run import Frequencies, Run
 from trainauto.options.load import LoadedOptions
 from trainauto.options.run_options import FileOptions
+from trainauto.options.tasks import kind_of
 from trainauto.reporting.formatting import decision_lines
 
 
@@ -36,6 +37,7 @@ class DryRun:
 
     def __init__(self, loaded: LoadedOptions[FileOptions], folder: Path) -> None:
         start = time.perf_counter()
+        self._kind = kind_of(loaded.options).samples
         with ExitStack() as stack:
             self._heard = stack.enter_context(_Warnings())
             self._run = stack.enter_context(build_run(loaded, root=folder))
@@ -64,6 +66,7 @@ class DryRun:
             "batch_bytes": batch_bytes(run.loader.plan),
             "largest_batch_bytes": batch_bytes(largest) if (largest := _largest(run)) is not None else None,
             "samples": dict(summary.samples),
+            "kind": self._kind,
             "not_read": dict(self._not_read()),
             "smallest_px": summary.smallest_px,
             "facts": dict(summary.facts),

@@ -66,7 +66,7 @@ def begin_step(run: Training, batch: Batch) -> StepSettings:
     if run.trained_plan != batch.plan:
         release_between_plans(run.model.device)
         run.meter.cap_at_available()
-    samples = step_samples(run, batch)
+    samples = samples_for_rates(run, batch)
     rate_factor = run.controls.rate_factor * run.batch_scaling.rate_factor(samples)
     run.schedule.set_rates(run.model.optimizers.values(), run.progress, rate_factor)
     return StepSettings(
@@ -82,7 +82,7 @@ def begin_step(run: Training, batch: Batch) -> StepSettings:
     )
 
 
-def step_samples(run: Training, batch: Batch) -> int:
+def samples_for_rates(run: Training, batch: Batch) -> int:
     """Return the samples of a step that rates follow: those it has, or those that its plan has on average."""
     if not run.batch_scaling.by_plan:
         return batch.step_samples

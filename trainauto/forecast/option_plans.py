@@ -33,6 +33,7 @@ from trainauto.forecast.trace_process import TraceProcess
 from trainauto.memory.cost.memory_forecast import CardTracer, MemoryForecast, forecast_memory
 from trainauto.memory.cuda_allocator.segments import planned_segments
 from trainauto.memory.tracing.trace import TraceError
+from trainauto.options.card_presets import HAS_BFLOAT16
 from trainauto.options.cards import CardPreset
 from trainauto.options.load import LoadedOptions
 from trainauto.options.resource_options import AUTO
@@ -68,8 +69,23 @@ def plan_for_cards(
     request = CardsRequest(cards, measure, child, closely, ranks)
     if given.options.memory.gradient_checkpointing == AUTO:
         with nullcontext(child) if child is not None else start_tracing(like_cuda=True) as worker:
-            return _with_ranks(_plan_recomputing(given, request, worker), given.options, ranks)
-    return _with_ranks(task.plan(given, request), given.options, ranks)
+            answer = _plan_recomputing(given, request, worker)
+    else:
+        answer = task.plan(given, request)
+    return _with_halves(_with_ranks(answer, given.options, ranks), given.options)
+
+
+def _with_halves(answer: CardPlans, options: FileOptions) -> CardPlans:
+    """Return an answer that names the cards which compute in bfloat16 slowly, where the file asks for that."""
+    if not (options.use_amp and options.amp_bf16):
+        return answer
+    presets = [card.preset for card in answer.cards]
+    without = [preset.name for preset in presets if preset.capability and preset.capability < HAS_BFLOAT16]
+    if not without:
+        return answer
+    cards = " and ".join(without)
+    note = f"No units for bfloat16: {cards}. Write amp_bf16: false there (float16, with loss scaling)."
+    return replace(answer, notes=(note, *answer.notes))
 
 
 def _with_ranks(answer: CardPlans, options: FileOptions, ranks: int) -> CardPlans:

@@ -176,6 +176,9 @@ def _require_memory(memory_bytes: int) -> None:
         raise ValueError(f"memory of {memory_bytes} bytes; it must be above 0")
 
 
+HAS_BFLOAT16 = (8, 0)
+"""Compute capability from which cards compute in bfloat16; earlier ones do so by way of float32, slowly."""
+
 _CAPABILITIES = (
     (r"RTX \d{4} Ada|RTX 40\d\d|L4\b|L40S?\b", (8, 9)),
     (r"RTX 50\d\d|Blackwell", (12, 0)),

@@ -5,14 +5,13 @@ from collections.abc import Iterator
 from trainauto.core.words import counted
 from trainauto.options.checks import CombinationChecks, warmup_ends
 from trainauto.options.multitask_options import MultitaskOptions
+from trainauto.options.overrides import LENGTHS
 from trainauto.options.source_locations import KeyPath
 from trainauto.options.validation_errors import Finding
 
 _CHECKS = CombinationChecks(MultitaskOptions)
 _reads = _CHECKS.reads
 impossible_multitask = _CHECKS.findings
-
-LENGTHS = ("total_epochs", "total_samples", "total_iter")
 
 
 @_reads("train")

@@ -14,8 +14,14 @@ _FORM = "Write KEY:KEY=VALUE, e.g. train:optim_g:lr=1e-4 or train:losses:0:type=
 _KEY = re.compile(r"[^:\s](?:[^:]*[^:\s])?")
 
 
+LENGTHS = ("total_epochs", "total_samples", "total_iter")
+"""Of a run, below ``train``: it has one of them."""
+
+
 def apply_overrides(tree: dict[str, Any], places: Places, overrides: Sequence[str]) -> None:
     """Set the value that each item of ``overrides`` gives, in order, creating sections that are missing.
+
+    A length of the run replaces that of the file, whatever that is counted in.
 
     Args:
         tree: options as read; changed in place.
@@ -26,16 +32,24 @@ def apply_overrides(tree: dict[str, Any], places: Places, overrides: Sequence[st
         InputError: an item is malformed, or leads through a value that holds nothing. Every such item is reported.
     """
     problems: list[Problem] = []
+    given: list[KeyPath] = []
     for item in overrides:
         try:
-            _apply(tree, places, item)
+            given.append(_apply(tree, places, item))
         except InputError as error:
             problems += error.problems
     if problems:
         raise InputError(problems)
+    train = tree.get("train")
+    if isinstance(train, dict) and any(train.get(key) is not None for key in LENGTHS if ("train", key) in given):
+        for key in LENGTHS:
+            if key in train and ("train", key) not in given:
+                del train[key]
+                places.remove(("train", key))
 
 
-def _apply(tree: dict[str, Any], places: Places, item: str) -> None:
+def _apply(tree: dict[str, Any], places: Places, item: str) -> KeyPath:
+    """Set the value that an item gives; return its path."""
     words, equals, _ = item.partition("=")
     source = Source(ARGUMENT, item, start=len(words) + len(equals))
     keys = [(match[0], source.place(match.start())) for match in _KEY.finditer(words)]
@@ -56,6 +70,7 @@ def _apply(tree: dict[str, Any], places: Places, item: str) -> None:
             places.put(path, here, here)
             _put(parent, step, {})
         parent = _child(parent, step)
+    return path
 
 
 def _step(parent: Any, key: str, path: KeyPath, here: Place) -> str | int:

@@ -54,6 +54,7 @@ class TaskOptions:
         hint: says what to write instead of a key that is not known, by its path and the whole file.
         elsewhere: what there is for its runs where a command is for networks that enlarge images; empty where each
             command says so.
+        samples: what a person calls what is trained on.
     """
 
     name: str
@@ -64,6 +65,7 @@ class TaskOptions:
     check: Callable[[Any, Collection[str] | None], list[Finding]] = lambda _options, _valid: []
     hint: Callable[[KeyPath, Any], str] = lambda _path, _tree: ""
     elsewhere: str = ""
+    samples: str = "samples"
 
 
 TASKS: dict[str, TaskOptions] = {}
@@ -89,6 +91,7 @@ for _task in (
         "trainauto.tasks.sr.task:SuperResolution",
         impossible_combinations,
         hint,
+        samples="images",
     ),
     TaskOptions(
         TEXT,
@@ -98,6 +101,7 @@ for _task in (
         "trainauto.tasks.text.task:LanguageModels",
         impossible_texts,
         text_hint,
+        samples="texts",
     ),
     TaskOptions(
         MULTITASK,
@@ -118,6 +122,7 @@ for _task in (
         impossible_finetuning,
         finetune_hint,
         elsewhere="A fine-tuned model answers by test RUN; its adapters and weights lie in its folder, checkpoints.",
+        samples="conversations",
     ),
 ):
     register_task(_task)

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from trainauto.core.words import counted
 from trainauto.options.checks import CombinationChecks, averages_there_are, names_differ, warmup_ends
+from trainauto.options.overrides import LENGTHS
 from trainauto.options.source_locations import KeyPath, dotted
 from trainauto.options.text_options import (
     TextDatasets,
@@ -21,7 +22,6 @@ impossible_texts = _CHECKS.findings
 
 OF_FILES = frozenset(TextSource.model_fields)
 """Keys of a set that say how its files are read."""
-LENGTHS = ("total_epochs", "total_samples", "total_iter")
 
 
 def text_sets(datasets: TextDatasets) -> Iterator[tuple[KeyPath, TextTrainDataset | TextValDataset]]:

@@ -35,6 +35,14 @@ def test_missing_and_empty_sections_are_made() -> None:
     assert overridden("val:metrics:psnr:type=p", "new:er=1").value["val"] == {"metrics": {"psnr": {"type": "p"}}}
 
 
+def test_a_length_takes_the_place_of_the_files() -> None:
+    text = "train: {total_epochs: 3, lr: 5}\n"
+    assert overridden("train:total_iter=500", text=text).value == {"train": {"lr": 5, "total_iter": 500}}
+    assert overridden("train:total_iter=null", text=text).value["train"]["total_epochs"] == 3
+    both = overridden("train:total_iter=500", "train:total_epochs=2", text=text).value["train"]
+    assert (both["total_iter"], both["total_epochs"]) == (500, 2), "which is refused"
+
+
 def test_places_are_those_in_the_argument() -> None:
     places = overridden("train:losses:0:type= mse", "val:x={y: 1}").places
     value = places.of_value(("train", "losses", 0, "type"))

@@ -120,8 +120,7 @@ def reading_finding(reading: Mapping[str, Any], batch_size: int, workers: int) -
 def built_finding(built: Mapping[str, Any]) -> list[Finding]:
     """Say that the run of an option file can be built, and what it would warn of."""
     samples = ", ".join(f"{name} {number}" for name, number in built["samples"].items())
-    kind = "images" if built["smallest_px"] else "samples"
-    fact = f"{built['network']}, {built['parameters']} parameters, on {built['device']}; {samples} {kind}"
+    fact = f"{built['network']}, {built['parameters']} parameters, on {built['device']}; {samples} {built['kind']}"
     return [
         Finding("run", OK, f"it can be built: {fact}"),
         *(Finding("run", LOOK, text) for text in built["warnings"]),

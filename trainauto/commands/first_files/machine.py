@@ -3,8 +3,8 @@
 import os
 from dataclasses import dataclass
 
-AMPERE = (8, 0)
-"""Compute capability from which cards compute in bfloat16."""
+from trainauto.options.card_presets import HAS_BFLOAT16
+
 MOST_WORKERS = 8
 
 
@@ -34,6 +34,6 @@ def this_machine() -> Machine:
 
     if torch.cuda.is_available():  # pragma: no cuda
         device = torch.cuda.current_device()
-        has_bfloat16 = torch.cuda.get_device_capability(device) >= AMPERE
+        has_bfloat16 = torch.cuda.get_device_capability(device) >= HAS_BFLOAT16
         return Machine(torch.cuda.get_device_name(device), has_bfloat16, min(MOST_WORKERS, os.cpu_count() or 1))
     return Machine()
