@@ -1,5 +1,6 @@
 """Learning rates that follow what a run comes to: lower where it stands still or diverges."""
 
+import logging
 from collections.abc import Mapping
 from math import isfinite
 from typing import Any
@@ -9,11 +10,14 @@ from trainauto.automations.loss_windows import LossWindow, WindowFigures
 from trainauto.automations.plateau import Plateau
 from trainauto.automations.registry import AUTOMATIONS
 from trainauto.automations.span import NOTHING, Span
-from trainauto.automations.watched_metric import Direction, WatchedMetric
+from trainauto.automations.watched_metric import Direction, WatchedMetric, names_of
 from trainauto.core.automation import Automation
 from trainauto.core.decisions import RateFactor, RunFacts
+from trainauto.core.errors import nearest
 from trainauto.core.records import StepRecord, ValidationRecord
 from trainauto.core.words import counted, visible
+
+logger = logging.getLogger(__name__)
 
 WINDOW_STEPS = 100
 """Steps over which losses are averaged before two of them are compared."""
@@ -88,6 +92,7 @@ class IntelligentLearningRateScheduler(Automation):
         self._calm = self._unmeasured = NOTHING
         self._divergences = self._plateaus = 0
         self._terms: tuple[str, ...] = ()
+        self._measured: tuple[str, ...] | None = None
         self._size = 0
         self._to_regain: tuple[float, float] | None = None
 
@@ -97,6 +102,7 @@ class IntelligentLearningRateScheduler(Automation):
         Raises:
             InputError: names what is measured.
         """
+        self._measured = facts.metrics
         if self._name is not None and ("/" in self._name or self._name.startswith(EVALUATED)):
             self._metric.check(facts)
 
@@ -185,6 +191,8 @@ class IntelligentLearningRateScheduler(Automation):
     def _note_terms(self, losses: Mapping[str, float], size: int) -> None:
         """Where another term has come or gone, or crops have another size, compare with no loss of before."""
         terms = tuple(sorted(losses))
+        if not self._terms:
+            self._say_unknown(terms)
         was_loss, self._is_loss = self._is_loss, self._name is None or self._name in losses
         is_other = terms != self._terms and (self._name not in losses or was_loss != self._is_loss)
         has_changed = bool(self._terms) and (size != self._size or is_other)
@@ -193,6 +201,16 @@ class IntelligentLearningRateScheduler(Automation):
             self._window, self._divergence, self._to_regain = LossWindow(), Divergence(), None
             if self._is_loss:
                 self._plateau.forget()
+
+    def _say_unknown(self, terms: tuple[str, ...]) -> None:
+        """Warn where a name is of no term of the first step, and of nothing that validations will measure."""
+        if self._name is None or self._measured is None:
+            return
+        known = [*terms, *(name for metric in self._measured for name in names_of(metric))]
+        if self._name not in known:
+            words = "%s: '%s' is no term of the loss, and no validation measures it. %s Until it is there, only a loss "
+            words += "that diverges is heeded"
+            logger.warning(words, self.name, visible(self._name), nearest(self._name, known))
 
     def _set(self, by: float, reason: str) -> RateFactor | None:
         """Multiply the factor, within its bounds; ``None`` where it is at one already."""

@@ -73,7 +73,7 @@ class WatchedMetric:
         if not measured:
             message = f"{self._owner} goes by validations, and this run makes none while it trains"
             raise InputError(Problem(message, advice=HOW_TO_VALIDATE))
-        if self.name is not None and not any(self.name in _names(known) for known in measured):
+        if self.name is not None and not any(self.name in names_of(known) for known in measured):
             message = f"{self._owner}: no validation measures '{self.name}'"
             raise InputError(Problem(message, advice=nearest(self.name, measured), argument="monitor_metric"))
 
@@ -86,7 +86,7 @@ class WatchedMetric:
             self._note_unknown(f"{record.dataset}/{next(iter(record.metrics))}")
         for metric, value in record.metrics.items():
             full = f"{record.dataset}/{metric}"
-            if self.name in _names(full):
+            if self.name in names_of(full):
                 self.name, self._seen = full, {}
                 if not self._knows(record, metric):
                     self._note_unknown(full)
@@ -106,7 +106,7 @@ class WatchedMetric:
 
     def take_up(self, before: str | None, measured_by: str = "") -> bool:
         """Go on with the metric that was watched before; say whether it is the one that is asked for now."""
-        if before is not None and self.name is not None and self.name not in _names(before):
+        if before is not None and self.name is not None and self.name not in names_of(before):
             return False
         self.name, self.measured_by = before or self._asked, measured_by
         return True
@@ -150,6 +150,6 @@ def is_better(value: float, best: float | None, *, higher: bool, by: float) -> b
     return best is None or (value - best > by if higher else best - value > by)
 
 
-def _names(full: str) -> tuple[str, str, str]:
-    """Return what a figure may be called: ``val/psnr``, ``psnr``, and as transformers writes it, ``val_psnr``."""
+def names_of(full: str) -> tuple[str, str, str]:
+    """Return the names a metric goes by: ``val/psnr``, ``psnr``, and as transformers writes it, ``val_psnr``."""
     return full, full.partition("/")[2], full.replace("/", "_", 1)

@@ -305,6 +305,16 @@ def test_a_metric_that_never_comes_is_named_once(caplog: pytest.LogCaptureFixtur
     assert line == "IntelligentLearningRateScheduler waits for 'psnrr'; what is measured is val/psnr"
 
 
+def test_a_name_of_no_term_and_no_metric_is_said_with_the_nearest(caplog: pytest.LogCaptureFixture) -> None:
+    for name in ("pnsr", "l1", "psnr", "val_psnr", None):
+        scheduler = Scheduler(monitor_metric=name)
+        scheduler.check(RunFacts((), step_of(1, 1.0).plan, metrics=("val/psnr",)))
+        scheduler.on_step_end(step_of(1, 1.0))
+        scheduler.on_step_end(step_of(2, 1.0))
+    (line,) = [record.getMessage() for record in caplog.records]
+    assert "'pnsr' is no term of the loss, and no validation measures it. Did you mean 'psnr'?" in line
+
+
 def test_no_number_is_nothing_to_learn_from() -> None:
     """fp16 leaves such steps out."""
     scheduler = Scheduler()
