@@ -85,13 +85,8 @@ def _memory(history: RunHistory, about: About) -> Iterator[Block]:
 
 def _speed(history: RunHistory) -> Iterator[Block]:
     course = history.course
-    rate = course.recent_rate("samples")
-    if rate:
-        yield tile(
-            "speed",
-            f"{rate:,.0f} samples/s" if rate >= 100 else f"{rate:.3g} samples/s",
-            f"{course.recent_rate('steps'):.3g} steps/s",
-        )
+    if speed := course.speed:
+        yield tile("speed", speed.in_samples, speed.in_steps)
         waiting = course.recent_waiting
         tone = "warn" if waiting >= _LONG_WAIT else ""
         yield tile("wait for data", f"{waiting:.0%}", "of the time of a step", tone)

@@ -24,6 +24,32 @@ _LAST_STEPS = 50
 """Steps that the latest loss is a mean over: as many as lie between lines of the log of a loop."""
 
 
+@dataclass(frozen=True)
+class Speed:
+    """How fast the last steps were, waits for data included; validations and checkpoints are left out.
+
+    Attributes:
+        samples_per_s: samples a second.
+        steps_per_s: steps a second.
+        steps: over how many steps that is.
+    """
+
+    samples_per_s: float
+    steps_per_s: float
+    steps: int
+
+    @property
+    def in_samples(self) -> str:
+        """Return ``20 samples/s``."""
+        rate = self.samples_per_s
+        return f"{rate:,.0f} samples/s" if rate >= 100 else f"{rate:.3g} samples/s"
+
+    @property
+    def in_steps(self) -> str:
+        """Return ``5 steps/s over the last 50``."""
+        return f"{self.steps_per_s:.3g} steps/s over the last {self.steps}"
+
+
 @dataclass
 class Course:
     """The steps of a run, summed up.
@@ -64,11 +90,14 @@ class Course:
         rows, _ = self._peaks.rows()
         return rows[0].typical_bytes if rows else None
 
-    def recent_rate(self, unit: str) -> float:
-        """Return ``steps`` or ``samples`` a second over the last steps, waits for data included; 0 before the first."""
+    @property
+    def speed(self) -> Speed | None:
+        """How fast the last steps were; ``None`` before the first, and where they took no time."""
         seconds = sum(record.data_seconds + record.step_seconds for record in self._recent)
-        done = len(self._recent) if unit == "steps" else sum(record.shape.samples for record in self._recent)
-        return done / seconds if seconds > 0 else 0.0
+        if seconds <= 0:
+            return None
+        samples, steps = sum(record.shape.samples for record in self._recent), len(self._recent)
+        return Speed(samples / seconds, steps / seconds, steps)
 
     @property
     def recent_waiting(self) -> float:

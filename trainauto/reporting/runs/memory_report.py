@@ -20,7 +20,7 @@ from trainauto.core.json_text import from_json, read_lines, to_json
 from trainauto.core.plan import Plan
 from trainauto.core.records import MicrobatchSplit
 from trainauto.reporting.plan_peaks import PlanPeak, PlanPeaks
-from trainauto.reporting.runs.course import Course, no_steps
+from trainauto.reporting.runs.course import Course, Speed, no_steps
 from trainauto.reporting.runs.figures import how_it_ended
 from trainauto.reporting.runs.validation_totals import Metric, metrics_of
 from trainauto.storage.resumes import Resume, resumes_of
@@ -105,6 +105,7 @@ class MemoryReport:
         page: its page; empty where it has none.
         decided: rates, rollbacks and ends that automations have decided, with the step each was reported with.
         missing: the first and the last of steps that were trained and are not in the log.
+        speed: of the last steps, as the page has it; ``None`` where they took no time.
     """
 
     run: str
@@ -125,6 +126,7 @@ class MemoryReport:
     page: str = ""
     decided: Sequence[tuple[int, Watched]] = ()
     missing: Sequence[tuple[int, int]] = ()
+    speed: Speed | None = None
 
 
 def memory_report(run: RunDirectory) -> MemoryReport:
@@ -181,6 +183,7 @@ def _memory_report(run: RunDirectory) -> MemoryReport:
         page=str(run.dashboard) if run.dashboard.is_file() else "",
         decided=[(step, decision) for step, decision in decided if isinstance(decision, Watched)],
         missing=sorted({*missing, *noted}),
+        speed=course.speed,
     )
 
 

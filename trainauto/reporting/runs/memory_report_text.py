@@ -64,7 +64,7 @@ def _head(report: MemoryReport, width: int) -> list[str]:
         ("limit", size_text(report.limit_bytes) if report.limit_bytes else "none"),
         ("last plan", f"{settled.plan}, since step {settled.since_step} ({counted(settled.steps, 'step')})"),
         ("peak", ", ".join(use) or "not measured"),
-        ("speed", f"{settled.samples_per_s:.1f} samples a second"),
+        ("speed", f"{report.speed.in_samples}, {report.speed.in_steps}" if report.speed is not None else ""),
         ("loss", f"{report.loss:.4g}, mean of the last steps" if report.loss is not None else ""),
         *(("validated", _metric_text(metric)) for metric in report.metrics[:_MOST_METRICS]),
         ("page", report.page),

@@ -99,7 +99,7 @@ def test_the_report_in_words(run: RunDirectory, capsys: pytest.CaptureFixture[st
         "limit       200.0 MiB",
         "last plan   batch_size 4, lq_size 64, since step 3 (4 steps)",
         "peak        typical 104.0 MiB (52.0% of the limit), highest 108.0 MiB (54.0% of the limit)",
-        "speed       20.0 samples a second",
+        "speed       20 samples/s, 5 steps/s over the last 6",
     ]
     assert blocks[1][2:] == [
         "  4x48      2          -   60.5 MiB   61.0 MiB      -",
