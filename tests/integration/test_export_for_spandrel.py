@@ -70,7 +70,8 @@ def test_what_spandrel_cannot_read(tmp_path: Path, network: dict[str, Any], scal
         spandrel.ModelLoader(torch.device("cpu")).load_from_file(tmp_path / "out.pth")
 
 
-def test_spandrel_takes_esrgan_of_scale_3_for_scale_2(tmp_path: Path) -> None:
+def test_spandrel_takes_esrgan_of_scale_3_for_scale_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = make_run(tmp_path, options_of({"type": "rrdbnet", "num_feat": 8, "num_block": 2}, 3))
     assert main(["export", str(run.path), str(tmp_path / "out.pth")]) == 0
+    assert "takes this file for scale 2" in " ".join(capsys.readouterr().out.split())
     assert library_module("spandrel").ModelLoader(torch.device("cpu")).load_from_file(tmp_path / "out.pth").scale == 2

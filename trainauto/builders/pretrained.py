@@ -94,6 +94,7 @@ def modern_weights(file: Path, key: str | None, network: nn.Module) -> FileWeigh
     weights = _modern(read_weights(file, key, own.keys()), file)
     names = {name: plain_name(name) if name not in own else name for name in weights.tensors}
     weights = replace(weights, tensors={names[name]: value for name, value in weights.tensors.items()})
+    weights = weights.without_made(network)
     check_values(file, weights.tensors, own)
     return weights
 

@@ -22,6 +22,7 @@ from trainauto.core.files import OTHERS_ARE_DONE_S, remove_leftovers, write_atom
 from trainauto.core.units import KIB, MIB, size_text
 from trainauto.inference.load_network import AVERAGED, AVERAGES, WEIGHTS, LoadedNetwork
 from trainauto.models.usable_weights import check_values
+from trainauto.tasks.sr.archs.rrdbnet_arch import RRDBNet
 from trainauto.tasks.sr.data.image_io import read_image
 
 PHOTOGRAPHS = ("astronaut.png", "coffee.png", "chelsea.png")
@@ -60,6 +61,11 @@ def export(parsed: argparse.Namespace, chosen: str, size_px: tuple[int, int] | N
     except OSError as error:
         message = f"cannot write {out}: {error.strerror or error}"
         raise InputError(Problem(message, advice="Name another file or folder.")) from error
+    if chosen != "onnx" and isinstance(trained.network, RRDBNet) and trained.scale == 3:
+        words = (
+            "spandrel (chaiNNer, ComfyUI) takes this file for scale 2, for names and shapes are the same: write ONNX"
+        )
+        says.extend(wrap(f"{words} for such programs.", 78, subsequent_indent="  "))
     of_step = f" of step {trained.step}" if trained.step is not None else ""
     heading = f"{out}: {trained.loaded.options.network_g.type} x{trained.scale}, {_kind(trained)}{of_step}"
     run = [f"run {trained.run.name}"] if trained.run is not None else []

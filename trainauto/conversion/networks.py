@@ -45,11 +45,13 @@ RENAMED: Mapping[tuple[Project, str], Mapping[str, str]] = {(Project.BASICSR, "r
 """Arguments of theirs that have other names here, by the network's name here."""
 
 _FOUR, _SIX = [6, 6, 6, 6], [6, 6, 6, 6, 6, 6]
+_GRL = {"window_size": 8, "stripe_size": [8, None], "stripe_groups": [None, 4]}
 DEFAULTS: Mapping[tuple[Project, str], Mapping[str, Any]] = {
     (Project.REDUX, "span"): {"feature_channels": 52, "norm": False},
     (Project.REDUX, "swinir_m"): {"img_size": 48},
     (Project.REDUX, "fdat"): {"upsampler_type": "pixelshuffle"},
     (Project.REDUX, "hat"): {"embed_dim": 96, "depths": _FOUR, "num_heads": _FOUR, "window_size": 7, "mlp_ratio": 4.0},
+    **{(Project.REDUX, name): _GRL for name in ("grl_b", "grl_s", "grl_t")},
     (Project.BASICSR, "rcan"): {"n_resblocks": 16, "norm": True},
     (Project.BASICSR, "swinir"): {
         "embed_dim": 96,

@@ -141,6 +141,7 @@ def network_from_weights_alone(weights: Path, key: str | None, device: torch.dev
     options = Options.model_construct(name=file.stem, scale=recognised.scale, network_g=chosen)
     loaded = LoadedOptions(options, Places(Place(str(file))), file, {})
     network = build_network(loaded, pretrained=False)
+    found = found.without_made(network)
     check_values(file, found.tensors, network.state_dict())
     load_same(network, found.tensors)
     if recognised.unsure:

@@ -6,13 +6,13 @@ import warnings
 import zipfile
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file
-from torch import Tensor
+from torch import Tensor, nn
 
 from trainauto.core.errors import InputError, Problem, nearest
 from trainauto.core.files import found_at
@@ -61,6 +61,13 @@ class FileWeights:
     def is_average(self) -> bool:
         """Whether their entry is called as averages are."""
         return self.entry in AVERAGED_ENTRIES
+
+    def without_made(self, network: nn.Module) -> "FileWeights":
+        """Return these without buffers that a network makes itself, and in these shapes: tables of positions, masks."""
+        own = network.state_dict().keys()
+        made = {name: buffer.shape for name, buffer in network.named_buffers() if name not in own}
+        kept = {name: tensor for name, tensor in self.tensors.items() if made.get(name) != tensor.shape}
+        return replace(self, tensors=kept)
 
     def in_words(self) -> str:
         """Return which of several was taken, and what was done to names; empty where there was nothing to choose."""

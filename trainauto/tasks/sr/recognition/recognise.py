@@ -136,5 +136,7 @@ def _has_the_weights(name: str, scale: int | None, arguments: Mapping[str, Any],
     except (ValueError, TypeError, InputError):
         return False
     parameters = {name: tuple(parameter.shape) for name, parameter in network.named_parameters()}
-    own = {name: tuple(value.shape) for name, value in network.state_dict().items()}
+    # Files hold buffers, too, that a network makes from its arguments: their shapes tell windows.
+    held = {**dict(network.named_buffers()), **network.state_dict()}
+    own = {name: tuple(value.shape) for name, value in held.items()}
     return parameters.keys() <= shapes.keys() and all(own.get(name) == shape for name, shape in shapes.items())

@@ -14,6 +14,7 @@ from tests.small_library_networks import SMALL_LIBRARY, scale_of
 from trainauto.archs import ARCHS
 from trainauto.builders.image_model import build_network
 from trainauto.core.errors import InputError
+from trainauto.inference.load_network import network_from_weights_alone
 from trainauto.options.load import load_options
 from trainauto.tasks.sr.recognition import recognise
 from trainauto.tasks.sr.spandrel_archs import LIBRARY_NETWORKS, all_architectures
@@ -54,6 +55,21 @@ def test_what_fits_the_weights_and_computes_something_else_is_written() -> None:
     image = torch.rand(1, 3, 64, 64)
     with torch.no_grad():
         assert torch.equal(rebuilt(image), described(image))
+
+
+@pytest.mark.filterwarnings("ignore:'saved_variables' is deprecated")
+def test_buffers_that_a_network_makes_itself_tell_its_windows(tmp_path: Path) -> None:
+    """Files of the authors' code hold them; traiNNer-redux builds GRL with these windows."""
+    small = {"embed_dim": 36, "depths": [1], "num_heads_window": [2], "num_heads_stripe": [2]}
+    windows = {"window_size": 8, "stripe_size": [8, None], "stripe_groups": [None, 4]}
+    network = ARCHS.get("grl")(scale=4, **small, **windows).eval()
+    file = tmp_path / "grl.pth"
+    torch.save({**network.state_dict(), **dict(network.named_buffers())}, file)
+    rebuilt = network_from_weights_alone(file, None, torch.device("cpu")).network.eval()
+    assert "table_w" not in network.state_dict()
+    image = torch.rand(1, 3, 64, 64)
+    with torch.no_grad():
+        assert torch.equal(rebuilt(image), network(image))
 
 
 @pytest.mark.parametrize("name", ["hat_m", "drct", "omnisr"])
