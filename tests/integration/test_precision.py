@@ -78,8 +78,8 @@ def losses_of(folder: Path, gt: Path, **changes: Any) -> tuple[list[float], list
 @pytest.mark.parametrize(
     ("network", "most_sizes"),
     [
-        ({"type": "compact", "num_feat": 8, "num_conv": 1}, 0),
-        ({"type": "rrdbnet", "num_feat": 8, "num_block": 1, "num_grow_ch": 4}, 3),
+        ({"type": "compact", "num_feat": 4, "num_conv": 1}, 0),
+        ({"type": "rrdbnet", "num_feat": 8, "num_block": 1, "num_grow_ch": 4}, 2),
     ],
     ids=["any_size", "each_size"],
 )
@@ -101,7 +101,8 @@ def test_a_compiled_run_learns_what_the_plain_one_does(
     assert not any(record["ooms"] for record in records)
     assert [records[step]["plan"]["lq_size"] for step in (0, 35, -1)] == [16, 24, 40]
     compiling = [record["step"] for record in records if record.get("compile_s")]
-    assert len(compiling) <= most_sizes
+    assert len(compiling) == most_sizes
+    assert not most_sizes or all(20 < step <= 50 for step in compiling)  # sizes of 24 and 40 px, some batches later
     assert log.count("torch.compile took") == len(compiling)
     assert ("torch.compile cannot compile the network for any size" in log) == bool(most_sizes)
     peaks = [record["peak"]["allocated"] for record in records if record["step"] not in compiling]

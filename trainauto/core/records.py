@@ -104,7 +104,7 @@ class StepRecord:
         grad_norms: gradient norm of each pass before clipping.
         data_seconds: time the loop waited for the batch.
         step_seconds: time from having the batch to having the losses.
-        compile_seconds: the part of it that ``torch.compile`` took; what such a step takes is none of its plan's.
+        compile_seconds: the part of it that ``torch.compile`` took; such a step's peak does not count for its plan.
         units: work in the batch, in the unit its throughput is reported in: high-quality pixels, or tokens.
         peak: memory reading of the step's window.
         skipped: passes whose optimizer step was skipped because fp16 gradients overflowed.

@@ -1,9 +1,10 @@
 """A network through ``torch.compile``: where that can be, one graph for any number of images of any size."""
 
 import logging
+import sys
 import time
-from collections.abc import Callable
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from functools import cache
 from typing import Any
 
@@ -25,24 +26,29 @@ class Compilation:
 
     Attributes:
         seconds: that it has taken in this step.
-        around: made anew for each time that it works; by default nothing.
+        failure: the error that ended the last compilation of this step, if one did.
+        around: makes the context that holds while torch compiles, called for each compilation; by default nothing.
     """
 
     def __init__(self) -> None:
         self.seconds = 0.0
+        self.failure: BaseException | None = None
         self.around: Callable[[], AbstractContextManager[Any]] = nullcontext
         self._stack = ExitStack()
         self._began_at = 0.0
 
     def listen(self) -> None:
         """Have torch call back, where it does not or no longer does: ``torch.compiler.reset`` ends it."""
-        if self._begin not in torch._dynamo.callback_handler.start_callbacks:
+        handler = torch._dynamo.callback_handler
+        if self._begin not in handler.start_callbacks:
             torch._dynamo.on_compile_start(self._begin)
+        if self._end not in handler.end_callbacks:
             torch._dynamo.on_compile_end(self._end)
 
     def begin_step(self) -> None:
         """Count the seconds of another step."""
-        self.seconds = 0.0
+        self.listen()
+        self.seconds, self.failure = 0.0, None
 
     @property
     def graphs(self) -> int:
@@ -51,11 +57,23 @@ class Compilation:
 
     def _begin(self, *_: object) -> None:
         self._began_at = time.perf_counter()
-        self._stack.enter_context(self.around())
+        with _failures_logged():
+            self._stack.enter_context(self.around())
 
     def _end(self, *_: object) -> None:
-        self._stack.close()
+        self.failure = sys.exc_info()[1]  # torch calls back while it is raised
+        with _failures_logged():
+            self._stack.close()
         self.seconds += time.perf_counter() - self._began_at
+
+
+@contextmanager
+def _failures_logged() -> Iterator[None]:
+    """Log an error instead of raising it: one that leaves a callback would leave torch's count of compilations open."""
+    try:
+        yield
+    except Exception:
+        logger.warning("what surrounds a compilation failed", exc_info=True)
 
 
 @cache
@@ -67,9 +85,10 @@ def compilation() -> Compilation:
 class CompiledNetwork:
     """Runs a network through ``torch.compile``.
 
-    Number and sides of images are marked as dynamic, so that another plan needs no other graph. Some networks cannot be
-    compiled so: torch 2.13 fails to order strides of images that were padded to a multiple. Those are compiled for each
-    size of images anew, after one warning; their number stays dynamic.
+    Number and sides of images are marked as dynamic, so that another plan needs no other graph where torch can do
+    without one. It still fixes the sides of some networks, by the layouts that it chooses. Others cannot be compiled
+    so: torch 2.13 fails to order strides of images that were padded to a multiple. Those are compiled for each size of
+    images anew, after one warning; their number stays dynamic.
 
     Args:
         forward: maps (N, C, h, w) to (N, C', h', w').
@@ -90,24 +109,35 @@ class CompiledNetwork:
         Raises:
             InputError: it cannot be compiled at all.
         """
-        if not self._has_one_size:
-            try:
-                return self._compiled(_marked(image, sides=True))
-            except torch._dynamo.exc.BackendCompilerFailed as error:
-                _raise_if_out_of_memory(error)
-                self._has_one_size = True
-                logger.warning(
-                    "torch.compile cannot compile the network for any size of images (%s): it compiles it for each "
-                    "size anew, which takes as long each time that lq_size changes",
-                    _first_line(error),
-                )
-                image = image.clone()  # without the marks of the one that failed; graphs of views serve no others
+        if self._has_one_size:
+            return self._of_one_size(image)
+        try:
+            return self._compiled(_marked(image, sides=True))
+        except torch._dynamo.exc.BackendCompilerFailed as error:
+            _raise_if_out_of_memory(error)
+            reason = _first_line(error)
+        self._has_one_size = True
+        # A copy has no marks; a view would have a graph that serves no tensor but views.
+        output = self._of_one_size(image.clone())
+        logger.warning(
+            "torch.compile cannot compile the network for any size of images (%s): it compiles it for each size anew, "
+            "which takes as long each time that lq_size changes",
+            reason,
+        )
+        return output
+
+    def _of_one_size(self, image: Tensor) -> Tensor:
         try:
             return self._compiled(_marked(image, sides=False))
         except torch._dynamo.exc.BackendCompilerFailed as error:
             _raise_if_out_of_memory(error)
-            message = f"torch.compile cannot compile the network: {_first_line(error)}"
-            raise InputError(Problem(message, advice="Leave out use_compile.")) from error
+            raise cannot_compile(error) from error
+
+
+def cannot_compile(error: BaseException) -> InputError:
+    """Return what to tell where torch cannot compile a pass."""
+    message = f"torch.compile cannot compile the network: {_first_line(error)}"
+    return InputError(Problem(message, advice="Leave out use_compile."))
 
 
 def _marked(image: Tensor, *, sides: bool) -> Tensor:
@@ -126,12 +156,12 @@ def _raise_if_out_of_memory(error: Exception) -> None:
         raise cause from error
 
 
-def _first_line(error: Exception) -> str:
+def _first_line(error: BaseException) -> str:
     cause = _cause(error)
     return next(iter(f"{type(cause).__name__}: {cause}".splitlines()))
 
 
-def _cause(error: Exception) -> Exception:
+def _cause(error: BaseException) -> BaseException:
     """Return what went wrong in a compiler, without torch's wrapping."""
     cause = getattr(error, "inner_exception", error)
-    return cause if isinstance(cause, Exception) else error
+    return cause if isinstance(cause, BaseException) else error

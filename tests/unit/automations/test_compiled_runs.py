@@ -6,6 +6,7 @@ import pytest
 
 from tests.unit.automations.played import LIMIT, PlayedRun, controller, need
 from trainauto.automations import DynamicBatchSizeOptimizer
+from trainauto.control.compile_cost import CompileCost
 
 PERIOD, STEP_S, COMPILE_S = 10, 1.0, 20.0
 
@@ -56,10 +57,23 @@ def test_memory_is_given_back_whatever_that_costs() -> None:
 
 
 def test_a_resume_waits_on() -> None:
+    """What the process that resumes compiles first is no change's."""
     run = CompiledRun(steered()).run(40)
-    assert run.automation.controller._compile_cost.seconds_to_wait > 100
-    resumed = steered()
-    resumed.on_run_start(run.facts)
-    resumed.load_state_dict(run.automation.state_dict())
-    one, other = (each.controller._compile_cost.seconds_to_wait for each in (run.automation, resumed))
-    assert one == other
+    before = run.automation.controller._compile_cost.seconds_to_wait
+    assert before > 100
+    resumed = CompiledRun(steered(), start=run.plan)
+    resumed.automation.load_state_dict(run.automation.state_dict())
+    resumed.one_step()
+    assert resumed.automation.controller._compile_cost.seconds_to_wait == before - STEP_S
+
+
+def test_a_change_that_compiles_nothing_ends_no_wait() -> None:
+    cost = CompileCost()
+    cost.see(COMPILE_S, STEP_S)
+    assert cost.seconds_to_wait == 0
+    cost.change()
+    cost.see(COMPILE_S, STEP_S)
+    assert cost.seconds_to_wait == 10 * COMPILE_S
+    cost.change()
+    cost.see(0.0, STEP_S)
+    assert (cost.seconds_to_wait, cost.last_s) == (10 * COMPILE_S - STEP_S, COMPILE_S)

@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, fx, nn
+from torch._dynamo.backends.common import aot_autograd
 
 from trainauto.core.errors import InputError
-from trainauto.models.compiled_network import CompiledNetwork, compilation
+from trainauto.models.compiled_network import CompiledNetwork, cannot_compile, compilation
 
 Backend = Callable[[fx.GraphModule, list[Any]], Callable[..., Any]]
 
@@ -92,6 +93,36 @@ def test_memory_that_runs_out_while_compiling_is_that(compiled_by: Callable[...,
 
     with pytest.raises(MemoryError):
         compiled_by(greedy)(images(2, 8, 8))
+
+
+def test_a_failing_surrounding_is_logged_and_ends_no_count(
+    compiled_by: Callable[..., CompiledNetwork], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    @contextmanager
+    def around() -> Iterator[None]:
+        yield
+        raise MemoryError
+
+    network, known = compiled_by(as_it_is), compilation()
+    monkeypatch.setattr(known, "around", around)
+    known.begin_step()
+    network(images(2, 8, 8))
+    assert known.seconds > 0
+    assert "what surrounds a compilation failed" in caplog.text
+    torch.compiler.reset()  # refuses while a compilation is open
+
+
+def test_a_backward_pass_that_cannot_be_compiled_is_noted(compiled_by: Callable[..., CompiledNetwork]) -> None:
+    def fails(_graph: fx.GraphModule, _inputs: list[Any]) -> Callable[..., Any]:
+        raise TypeError("no order of strides")
+
+    network = compiled_by(aot_autograd(fw_compiler=as_it_is, bw_compiler=fails))
+    network.compilation.begin_step()
+    output = network(images(2, 8, 8))
+    with pytest.raises(TypeError) as caught:
+        output.sum().backward()
+    assert network.compilation.failure is caught.value
+    assert "no order of strides" in str(cannot_compile(caught.value))
 
 
 def test_seconds_are_those_of_compiling_and_something_holds_around_it(

@@ -51,10 +51,12 @@ def kept_bytes(network: nn.Module, image: Tensor) -> KeptBytes:
         with saved_tensors_hooks(pack, lambda tensor: tensor):
             output = network(image)
         compiled = _with_joint_graph(network, weights, image)
-        kept = getattr(compiled.grad_fn, "saved_tensors", ())
     except Exception as error:
         first_line = next(iter(str(error).splitlines()), "")
         raise TraceError(f"no joint graph of both passes: {type(error).__name__}: {first_line}") from error
+    kept = getattr(compiled.grad_fn, "saved_tensors", None)
+    if kept is None:
+        raise TraceError("the output of the network is not that of its joint graph")
     return KeptBytes(_bytes_of(saved, own, output), _bytes_of(kept, own, compiled))
 
 
@@ -63,8 +65,10 @@ def _with_joint_graph(network: nn.Module, weights: dict[str, Tensor], image: Ten
     with warnings.catch_warnings():  # loaded here, which takes a second; torch warns of what it is made of itself
         warnings.simplefilter("ignore", DeprecationWarning)
         from torch._functorch.aot_autograd import aot_function
+        from torch._guards import active_fake_mode
         from torch._inductor.compile_fx import partition_fn
         from torch._inductor.decomposition import select_decomp_table
+        from torch._inductor.virtualized import V
 
     def called(weights: dict[str, Tensor], image: Tensor) -> Any:
         return torch.func.functional_call(network, weights, (image,))
@@ -77,7 +81,9 @@ def _with_joint_graph(network: nn.Module, weights: dict[str, Tensor], image: Ten
         decompositions=select_decomp_table(),
         num_params_buffers=len(weights),
     )
-    result: Tensor = compiled(weights, image)
+    # Inductor's passes over random operators ask for the mode of the fake tensors.
+    with V.set_fake_mode(active_fake_mode()):
+        result: Tensor = compiled(weights, image)
     return result
 
 

@@ -42,6 +42,12 @@ def test_a_network_is_left_as_it_was() -> None:
     assert all(torch.equal(before[name], tensor) for name, tensor in network.state_dict().items())
 
 
+def test_random_operators_are_traced() -> None:
+    network = nn.Sequential(nn.Conv2d(3, WIDTH, 3), nn.Dropout(0.1), nn.Conv2d(WIDTH, 3, 3), nn.Dropout(0.1))
+    seen = kept(network.train())
+    assert 0 < seen.compiled_bytes <= seen.eager_bytes
+
+
 def test_one_whose_graph_depends_on_data_is_refused_in_words() -> None:
     class Chooses(nn.Module):
         def __init__(self) -> None:

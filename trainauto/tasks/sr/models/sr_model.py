@@ -35,7 +35,7 @@ class SRModel(BaseModel):
         ema_decay: decay of the moving average of weights; 0 keeps none.
         averaging: how that begins.
         channels_last: keep images as NHWC in memory.
-        compile_network: run the network through ``torch.compile`` with dynamic shapes; a text is its ``mode``.
+        compile_network: run the network through ``torch.compile``; a text is its ``mode``.
         parallel: makes the network one of several ranks; see :mod:`trainauto.models.parallel`.
         terms: how losses take part, by name, where they do not compare with ``gt`` in every step. What a scheduled one
             weighs is told as ``name_weight``.
