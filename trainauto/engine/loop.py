@@ -20,7 +20,7 @@ from trainauto.engine.step_outcome import DoesNotFit
 from trainauto.engine.train_step import begin_step, give_back, next_batch, rates_now, record_step, take_in
 from trainauto.engine.training import Training
 from trainauto.engine.warmup import warm_up_memory
-from trainauto.models.compiled_network import cannot_compile
+from trainauto.models.compiled_network import failed_compilations_told
 
 
 def train(run: Run) -> RunEnd:
@@ -77,14 +77,8 @@ def train_step(run: Training, batch: Batch, data_seconds: float) -> StepRecord |
     settings = begin_step(run, batch)
     predicted = run.journal.predictions.predict(batch.plan)
     try:
-        with run.meter.window() as window:
+        with failed_compilations_told(run.model), run.meter.window() as window:
             outcome = optimize_parameters(run.model, batch, settings, snapshot=run.snapshot, ranks=run.ranks)
-    except Exception as error:
-        compilation = run.model.compilation()
-        if compilation is not None and compilation.failure is error:  # of a backward pass
-            raise cannot_compile(error) from error
-        raise
-    else:
         learning_rates = rates_now(run)
     finally:
         run.schedule.put_back()

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from functools import cache
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -82,6 +82,13 @@ def compilation() -> Compilation:
     return Compilation()
 
 
+class Compiled(Protocol):
+    """What may run through ``torch.compile``."""
+
+    def compilation(self) -> Compilation | None:
+        """Return what ``torch.compile`` has done so far; ``None`` where nothing is compiled."""
+
+
 class CompiledNetwork:
     """Runs a network through ``torch.compile``.
 
@@ -132,6 +139,22 @@ class CompiledNetwork:
         except torch._dynamo.exc.BackendCompilerFailed as error:
             _raise_if_out_of_memory(error)
             raise cannot_compile(error) from error
+
+
+@contextmanager
+def failed_compilations_told(model: Compiled) -> Iterator[None]:
+    """Raise an error of a backward pass that torch cannot compile as what it is.
+
+    Raises:
+        InputError: that.
+    """
+    try:
+        yield
+    except Exception as error:
+        known = model.compilation()
+        if known is not None and known.failure is error:
+            raise cannot_compile(error) from error
+        raise
 
 
 def cannot_compile(error: BaseException) -> InputError:
