@@ -19,7 +19,7 @@ _FLOAT = re.compile(f"(?:{_NUMBER.pattern}|{_INF.pattern}|(?:\\.nan|\\.NaN|\\.NA
 LARGEST_INTEGER = 2**63 - 1
 """No option needs more, and nothing that reads options (tensors, JSON readers, generators) takes more."""
 
-LARGEST_FLOAT = (2 - 2**-23) * 2.0**127
+LARGEST_FLOAT = 3.4028236e38
 """Of the numbers that networks compute with, which have 32 bits."""
 
 RESOLVERS: dict[str | None, list[tuple[str, re.Pattern[str]]]] = {

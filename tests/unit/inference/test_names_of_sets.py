@@ -17,7 +17,7 @@ SHIPPED = Path(__file__).parents[3] / "options" / "train" / "quickstart.yml"
         ("data/.hidden", "hidden"),
         ("my photos (2)", "my_photos__2_"),
         ("\N{ROCKET}\x1b[31m", "___31m"),
-        ("x" * 300, "x" * 50),
+        ("x" * 255, "x" * 50),
         ("...", "images"),
     ],
 )

@@ -11,7 +11,7 @@ TILES = "tiles of 32 px with 16 px of overlap"
 @pytest.mark.parametrize(
     ("overrides", "place", "what"),
     [
-        (["train:total_samples=9"], 1, "the run has two lengths"),
+        (["train:total_samples=9", "train:total_iter=9", "train:warmup_steps=0"], 1, "the run has two lengths"),
         (["train:total_iter=", "train:warmup_steps=0"], 0, "the run has no length"),
         (["train:warmup_ratio=0.1"], 0, "warm-up is given twice"),
         (["train:total_iter=", "train:total_samples=9"], 0, "warmup_steps counts steps in a run that counts samples"),

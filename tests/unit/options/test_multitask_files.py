@@ -71,7 +71,7 @@ def test_keys_that_it_has_not(problems: Problems, override: str, advice: str) ->
 @pytest.mark.parametrize(
     ("overrides", "what"),
     [
-        (["train:total_iter=3"], "the run has 2 lengths, total_epochs and total_iter"),
+        (["train:total_iter=3", "train:total_epochs=2"], "the run has 2 lengths, total_epochs and total_iter"),
         (["train:total_epochs=null"], "the run has no length"),
         (["train:warmup_steps=5", "train:warmup_ratio=0.1"], "warm-up is given twice"),
         (["train:target_batch_size=8"], "a step of 8 samples is less than a pass of 16"),

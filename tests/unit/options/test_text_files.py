@@ -92,7 +92,7 @@ def test_keys_of_another_task(problems: Problems, text: bool, override: str, adv
         (["tokenizer:pretrained=gpt2"], "the tokenizer is given twice"),
         (["tokenizer={}"], "nothing says what cuts texts into tokens"),
         (["device=cpu", "model:attention=flex_attention"], "flex_attention has no backward pass on a CPU"),
-        (["train:total_samples=9"], "the run has 2 lengths, total_epochs and total_samples"),
+        (["train:total_samples=9", "train:total_epochs=2"], "the run has 2 lengths, total_epochs and total_samples"),
         (["train:total_epochs=null"], "the run has no length"),
         (["train:warmup_steps=5"], "warmup_steps counts steps in a run that counts samples"),
         (["train:row_length=256"], "row_length is that of packed rows, and packed is false"),

@@ -16,7 +16,7 @@ from trainauto.storage.run_metadata import as_yaml, changed_options, written_opt
 
 PRINTABLE = st.text(st.characters(codec="utf-8", exclude_categories=("Cc", "Cs", "Co", "Cn")), max_size=20)
 WHOLE = st.integers(-(2**63) + 1, 2**63 - 1)
-SCALARS = st.none() | st.booleans() | WHOLE | st.floats(allow_nan=False) | PRINTABLE
+SCALARS = st.none() | st.booleans() | WHOLE | st.floats(allow_nan=False, width=32) | PRINTABLE
 TREES = st.dictionaries(
     PRINTABLE.filter(bool),
     st.recursive(

@@ -91,6 +91,8 @@ class Validator:
         self._enlarger = enlarger
         self._device = device
         self._pictures = pictures
+        if pictures is not None:
+            pictures.parent.parent.mkdir(parents=True, exist_ok=True)
         self._by_step = by_step
         self._bicubic: dict[int, Mapping[str, float]] = {}
         samples = f"{counted(len(dataset), 'image')} {dataset.digest[:_DIGEST_SIGNS]}".rstrip()
