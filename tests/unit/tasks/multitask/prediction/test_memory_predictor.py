@@ -165,7 +165,7 @@ def test_a_peak_of_a_batch_is_not_taken_for_that_of_one_sample(
     assert caplog.text.count("say how many samples it has") == 1
     assert predictor.get_calibration_accuracy() == {}
     predictor.record_actual_memory("four", before / MIB, samples=16)
-    assert predictor.get_calibration_accuracy()["four"] < 0.01
+    assert predictor.get_calibration_accuracy()["four"] < 0.1
 
 
 def test_what_was_recorded_comes_back_from_a_checkpoint() -> None:
