@@ -29,7 +29,7 @@ BLOCKS = [f"net_g.body.{number}" for number in range(4)]
 def options(tmp_path: Path, write_images: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     monkeypatch.chdir(tmp_path)
     return tiny_options(
-        write_images("gt", 3, (120, 120)),
+        write_images("gt", 3, (160, 160)),
         network_g=RRDB,
         datasets={"train": {"lq_size": 32, "batch_size_per_gpu": 2}},
         val={"val_enabled": False, "metrics": {}},

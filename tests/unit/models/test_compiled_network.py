@@ -13,8 +13,11 @@ import torch
 from torch import Tensor, fx, nn
 from torch._dynamo.backends.common import aot_autograd
 
+from tests.compiler import in_own_process
 from trainauto.core.errors import InputError
 from trainauto.models.compiled_network import CompiledNetwork, compilation, failed_compilations_told
+
+pytestmark = in_own_process
 
 Backend = Callable[[fx.GraphModule, list[Any]], Callable[..., Any]]
 

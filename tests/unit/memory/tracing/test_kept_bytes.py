@@ -4,10 +4,13 @@ import pytest
 import torch
 from torch import nn
 
+from tests.compiler import in_own_process
 from tests.contract.small_archs import build
 from trainauto.memory.tracing.fake_tensors import as_fake, fake_world
 from trainauto.memory.tracing.kept_bytes import KeptBytes, kept_bytes
 from trainauto.memory.tracing.trace import TraceError
+
+pytestmark = in_own_process
 
 N, SIDE, WIDTH = 4, 24, 16
 
