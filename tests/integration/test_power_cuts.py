@@ -158,7 +158,7 @@ def test_what_cannot_be_written_is_named_with_a_remedy(
     checkpoints = sorted((run_directory(options) / "checkpoints").glob("step_*"))
     assert [folder.name for folder in checkpoints][-1:] == ([f"step_{saved:08d}"] if saved else [])
     log = run_directory(options) / "training.log"
-    assert ("in _write_picture" in log.read_text()) == (saved > 0), "where it came from, for whoever writes plugins"
+    assert ("in _write_picture" in log.read_text()) == (saved > 0), "the traceback, for authors of plugins"
 
 
 def test_a_run_that_was_moved_while_it_trained_is_named_and_not_begun_twice(

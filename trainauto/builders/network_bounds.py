@@ -1,4 +1,4 @@
-"""Networks that nobody means to build: refused before they fill the memory, and before the day is over."""
+"""Networks far too large to be intended are refused quickly, before they fill the memory."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager

@@ -29,7 +29,7 @@ BUILD_TIMEOUT_S = 1800.0
 """A look at every file of a large set on a network drive takes long."""
 STEPS_TIMEOUT_S = 3600.0
 TELL_EVERY_S = 15.0
-"""Often enough that nobody takes it for stuck."""
+"""Often enough to show that the command is running."""
 
 Facts = dict[str, Any]
 Pair = tuple[str, str]

@@ -27,7 +27,7 @@ _LONGEST_PART_BYTES = 200
 _SEPARATOR = re.compile(r"[/\\]")
 
 _LEFTOVER = re.compile(r"\..*\.[0-9a-f]{32}\.tmp(\.\w+)?|\.step_\d+\.tmp")
-"""Names of temporary files and folders, those of earlier versions included: nobody else calls a file so."""
+"""Names of temporary files and folders, those of earlier versions included. Other programs do not use such names."""
 
 NO_FILE = "a FIFO, a socket or a device"
 """What may lie in a folder and is never read."""
@@ -157,7 +157,7 @@ def found_at(path: Path) -> Literal["folder", "file", ""]:
 
 
 def open_file(path: str | Path) -> BinaryIO:
-    """Open a file to be read. What is none is not opened: whoever opens a FIFO waits for another process, for ever.
+    """Open a file to be read. Anything else is refused: opening a FIFO may block for ever.
 
     Raises:
         OSError: it is not there, or a FIFO, a socket or a device.

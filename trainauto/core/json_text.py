@@ -39,7 +39,7 @@ def from_json(text: str | bytes) -> Any:
     """Return what JSON says.
 
     Raises:
-        ValueError: it is no JSON, or nested so deeply that nobody could look into it.
+        ValueError: it is no JSON, or nested too deeply.
     """
     try:
         value = json.loads(text)

@@ -34,7 +34,7 @@ def errno_of(error: BaseException | None) -> int | None:
 
 
 def remedy(number: int | None) -> str:
-    """Return what to do about an error of the system, without a full stop; empty where nobody knows."""
+    """Return what to do about an error of the system, without a full stop; empty for errors without one."""
     return _BY_NUMBER.get(number or 0, "")
 
 

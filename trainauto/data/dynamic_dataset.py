@@ -48,7 +48,7 @@ class DatasetScan:
         smallest_size: size of the smallest sample on the size axis: of images, the shortest side of the input.
         smallest_name: the sample it belongs to.
         bytes: of all samples, decoded.
-        largest_size: size of the largest sample on that axis; ``None`` where nobody has looked.
+        largest_size: size of the largest sample on that axis; ``None`` where it is unknown.
     """
 
     samples: int

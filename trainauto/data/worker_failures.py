@@ -38,7 +38,7 @@ def deaths_noted_later() -> Iterator[None]:
     try:
         yield
     finally:
-        if before is not None:  # one that Python did not set can be put back by nobody
+        if before is not None:  # one that Python did not set cannot be put back
             signal.signal(signal.SIGCHLD, before)
 
 

@@ -79,7 +79,7 @@ class Before:
     Attributes:
         progress: what had been trained.
         rollbacks: those before.
-        asked_to_end: why a person has asked for the end in the very step that is undone; empty where nobody has.
+        asked_to_end: why a person has asked for the end in the very step that is undone; empty otherwise.
         learned: what automations keep, by their names and the keys of their states.
         last_resort: what was done where no plan had fitted; what plans need follows from it.
     """

@@ -105,7 +105,7 @@ _MOST_SAMPLES = 2**16
 
 
 def step_is_no_flood(samples: int, micro_batches: int, key: KeyPath) -> Iterator[Finding]:
-    """Refuse a step of more samples than anybody trains in one.
+    """Refuse a step of more samples than the bound allows.
 
     Args:
         samples: of a micro-batch.

@@ -47,7 +47,7 @@ def one_length(options: Options) -> Iterator[Finding]:
 
 @_reads("datasets")
 def one_step_of_samples(options: Options) -> Iterator[Finding]:
-    """A step holds no more samples than anybody trains in one."""
+    """The number of samples of a step is bounded."""
     if "train" in options.datasets.model_fields_set:
         drawn = options.datasets.train
         yield from step_is_no_flood(drawn.batch_size_per_gpu, drawn.accum_iter, ("datasets", "train", "accum_iter"))

@@ -15,7 +15,7 @@ Whole = Annotated[int, BeforeValidator(whole)]
 PositiveInt = Annotated[int, Field(ge=1), BeforeValidator(whole)]
 NonNegativeInt = Annotated[int, Field(ge=0), BeforeValidator(whole)]
 Samples = Annotated[int, Field(ge=1, le=2**16), BeforeValidator(whole)]
-"""Samples of a step, or parts of one; whoever writes more has mistaken the option."""
+"""Samples of a step, or parts of one; a larger value is taken for a mistake."""
 Side = Annotated[int, Field(ge=1, le=2**16), BeforeValidator(whole)]
 """Pixels of a side."""
 Threads = Annotated[int, Field(ge=1, le=1024), BeforeValidator(whole)]

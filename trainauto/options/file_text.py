@@ -23,7 +23,7 @@ def read_text(path: Path) -> str:
 
 def _bytes_of(path: Path, file: str) -> bytes:
     try:
-        if stat.S_ISFIFO(path.lstat().st_mode):  # nobody may ever write to it; /dev/fd/63 of a shell is a link
+        if stat.S_ISFIFO(path.lstat().st_mode):  # opening it may block for ever; /dev/fd/63 of a shell is a link
             raise InputError(Problem("this is a pipe", Place(file), "Name an option file."))
         with path.open("rb") as stream:
             data = stream.read(LARGEST_FILE_BYTES + 1)

@@ -37,7 +37,7 @@ def weights_in_4_bits_stay_whole(options: FinetuneOptions) -> Iterator[Finding]:
 
 @_reads("training")
 def one_step_of_conversations(options: FinetuneOptions) -> Iterator[Finding]:
-    """A step holds no more conversations than anybody trains in one."""
+    """The number of conversations of a step is bounded."""
     batch, parts = options.training.per_device_train_batch_size, options.training.gradient_accumulation_steps
     yield from step_is_no_flood(batch, parts, ("training", "gradient_accumulation_steps"))
 

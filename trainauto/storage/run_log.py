@@ -15,7 +15,7 @@ from trainauto.storage.run_directory import RunDirectory, length_until
 Entry = TypeVar("Entry")
 
 DAMAGE = (OSError, ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError)
-"""What reading files may end with that somebody has edited, cut short or closed to others."""
+"""Errors of reading files that were edited, truncated or made unreadable."""
 
 
 @contextmanager

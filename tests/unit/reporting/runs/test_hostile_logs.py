@@ -1,4 +1,4 @@
-"""What somebody has put in the place of a run's files is refused in one line, by every reader of them."""
+"""Every reader of a run's files refuses a replaced or damaged file in one line."""
 
 import argparse
 import json

@@ -369,7 +369,7 @@ def test_a_link_that_leads_nowhere_is_named(write_images: Write, caplog: pytest.
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="FIFOs are Unix's")
 @pytest.mark.timeout(20)
 def test_what_is_no_file_is_never_opened(write_images: Write, caplog: pytest.LogCaptureFixture) -> None:
-    """Whoever opens a FIFO waits for somebody to write into it."""
+    """Opening a FIFO blocks until another process writes to it."""
     folder = write_images("gt", 2)
     os.mkfifo(folder / "pipe.png")
     (folder / "zero.jpg").symlink_to(os.devnull)
