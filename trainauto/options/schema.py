@@ -62,7 +62,7 @@ class PathOptions(RunPaths):
 
     pretrain_network_g: PathText | None = option(
         None,
-        "Weights to start from: .safetensors, .pth, .pt or .ckpt (no pickled code), also those of other projects; or the "
+        "Weights to start from: .safetensors, .pth, .pt or .ckpt (no pickled code), of any project; or the "
         "folder of a run, such as experiments/NAME, for those of its best checkpoint.",
     )
     param_key_g: str | None = option(
