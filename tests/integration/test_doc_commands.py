@@ -125,7 +125,7 @@ def project(tmp_path: Path, write_images: Callable[..., Path]) -> Path:
     write_images("data/train_hr", 3, (300, 320))
     for folder in ("data/val_hr", "data/Set5"):
         write_images(folder, 1, (64, 72))
-    write_images("photos", 3, (140, 150))
+    write_images("photos", 3, (64, 72))
     options = merged(yaml.safe_load(block("README.md", "yaml").text), SMALL)
     write_options(tmp_path / "my_first.yml", options)
     (tmp_path / "options" / "train").mkdir(parents=True)

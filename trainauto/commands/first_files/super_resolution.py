@@ -45,6 +45,7 @@ class Images:
         val: value of ``dataroot_gt`` of the validation set.
         summary: what was chosen, in a line.
         said: the same, for a comment.
+        largest_px: shorter side of the image to train on that holds the largest crop; ``None`` where it is not known.
     """
 
     train: str | Sequence[str]
@@ -52,6 +53,7 @@ class Images:
     val: str | Sequence[str]
     summary: str
     said: Sequence[str]
+    largest_px: int | None = None
 
 
 def chosen_images(folder: str | None, val: str | None) -> Images:
@@ -71,7 +73,7 @@ def chosen_images(folder: str | None, val: str | None) -> Images:
         aside = _looked_at(val, "val")
         _check_apart(train, aside, folder, val)
         summary = f"{count} of {folder}, validated on {len(aside)} of {val}"
-        return Images(folder, (), val, summary, ())
+        return Images(folder, (), val, summary, (), max(min(sides) for _, _, sides in train))
     if is_database(Path(folder)):
         message = f"{folder} is a database, of which no images can be set aside"
         raise InputError(Problem(message, advice="Name images to validate on with --val FOLDER."))
@@ -87,7 +89,8 @@ def chosen_images(folder: str | None, val: str | None) -> Images:
         raise InputError(Problem(message, advice="Rename it, or name images to validate on with --val FOLDER."))
     summary = f"{counted(len(names), 'image')} of {folder}, validated on {counted(len(places), 'other')}"
     said = (f"Set aside from {visible(folder)}, and never trained on. A folder of others may stand here instead.",)
-    return Images(folder, names, aside_paths, summary, said)
+    largest_px = max(min(sides) for place, (_, _, sides) in enumerate(train) if place not in places)
+    return Images(folder, names, aside_paths, summary, said, largest_px)
 
 
 def _check_apart(train: Sequence[_Looked], aside: Sequence[_Looked], folder: str, val: str) -> None:
@@ -144,7 +147,7 @@ def super_resolution_file(name: str, images: Images, scale: int, machine: Machin
         ("train -opt {opt}", "Ctrl-C stops it and saves; --auto_resume resumes"),
         (f"report {shlex.quote(f'experiments/{name}')} --serve --open", "its page, live"),
     ]
-    sets = _train_set(images, list_name, machine) + _val_set(images)
+    sets = _train_set(images, list_name, scale, machine) + _val_set(images)
     body = _begin(name, scale, machine) + sets + (_on_card(scale) if machine.card else _on_cpu(scale))
     summary = f"Super-resolution x{scale}: {images.summary}."
     return FirstFile("super_resolution", summary, about, body, commands, lists)
@@ -158,10 +161,12 @@ scale: {scale}\t# times larger that pictures become
 """
 
 
-def _train_set(images: Images, list_name: str, machine: Machine) -> str:
+def _train_set(images: Images, list_name: str, scale: int, machine: Machine) -> str:
     root = roots(images.train, "high-quality images, with subfolders")
     of_list = f"    meta_info: {scalar(list_name)}\t# those to train on; list here what you add to the folder\n"
     lq_size, batch, workers = (64, 8, machine.workers) if machine.card else (32, 4, 0)
+    if images.largest_px is not None:  # a crop that no image holds is refused
+        lq_size = min(lq_size, max(1, images.largest_px // scale // 4 * 4))
     why = "processes that decode images" if machine.card else "processes that decode; the network needs the cores"
     return f"""datasets:
   train:
