@@ -1,5 +1,6 @@
 """Plan changes at fixed steps: progressive training with growing crops, or a trial of an automatic run."""
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -10,6 +11,8 @@ from trainauto.core.decisions import PlanChange, RunFacts
 from trainauto.core.errors import InputError, Problem
 from trainauto.core.plan import BATCH_SIZE, TOKENS, Axis, Plan
 from trainauto.core.records import StepRecord
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -49,12 +52,8 @@ class PlanSchedule(Automation):
         self._plan: Plan | None = None
         self._axes: Mapping[str, Axis] = {}
 
-    def changes_from(self, step: int) -> list[int]:
-        """Return the steps of its changes that are not before ``step``, in order."""
-        return sorted(planned for planned in self._changes if planned >= step)
-
     def check(self, facts: RunFacts) -> None:
-        """Check every change against the bounds of the run.
+        """Check every change against the bounds of the run; warn of those that no step follows.
 
         Raises:
             InputError: a value is out of bounds or off the network's multiple, or the run has nothing of that name.
@@ -73,6 +72,13 @@ class PlanSchedule(Automation):
                             advice=f"Take {axis.minimum} to {axis.maximum} {axis.unit}, a multiple of {axis.multiple}.",
                         )
                     )
+
+        late = sorted(step for step in self._changes if facts.steps is not None and step >= facts.steps)
+        if late:
+            steps = ", ".join(map(str, late))
+            logger.warning(
+                "%s: the run ends after step %d; no step follows a change at %s", self.name, facts.steps, steps
+            )
 
     def on_run_start(self, facts: RunFacts) -> None:
         """Take up the plan the run stands at."""

@@ -1,7 +1,6 @@
 """The automations of a run: as the option file asks for them, with what fills in where it is silent."""
 
 import inspect
-import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -10,7 +9,6 @@ import torch
 
 from trainauto.automations import AUTOMATIONS, Automation
 from trainauto.automations.dynamic_batch_size import LQ_SIZE
-from trainauto.automations.plan_schedule import PlanSchedule
 from trainauto.builders.components import build_component, checked_arguments, locate_errors
 from trainauto.builders.memory import BOUNDS, MAX_TOKENS, controller_defaults, log_bounds, preset_for
 from trainauto.core.decisions import RunFacts
@@ -20,9 +18,7 @@ from trainauto.options.cards import CardPreset
 from trainauto.options.load import LoadedOptions
 from trainauto.options.nested import SECTION
 from trainauto.options.parameters import is_plain, parameters_of
-from trainauto.options.run_options import Automations, AutomationSwitch, FileOptions, RunOptions
-
-logger = logging.getLogger(__name__)
+from trainauto.options.run_options import Automations, AutomationSwitch, FileOptions
 
 
 @dataclass(frozen=True)
@@ -168,22 +164,10 @@ def build_automations(
         choose_automation(loaded, name, switch.arguments, preset, facts) for name, switch in section.active.items()
     ]
     built = [_checked(loaded, choice, facts) for choice in chosen]
-    _warn_of_late_changes(loaded.options, built)
     for choice in chosen:
         if is_controller(choice.name):
             log_bounds(AUTOMATIONS.shown(choice.name), preset, choice.written, choice.filled_in)
     return sorted(built, key=lambda automation: automation.priority), with_all_arguments(loaded, chosen)
-
-
-def _warn_of_late_changes(options: FileOptions, built: list[Automation]) -> None:
-    """Say which changes of a schedule of plans no step follows."""
-    total = options.train.total_iter if isinstance(options, RunOptions) else None
-    for schedule in built:
-        if isinstance(schedule, PlanSchedule) and total is not None and (late := schedule.changes_from(total)):
-            steps = ", ".join(map(str, late))
-            logger.warning(
-                "PlanSchedule: this run has %d steps, so that its change after %s is never made", total, steps
-            )
 
 
 def _checked(loaded: LoadedOptions[FileOptions], chosen: AutomationChoice, facts: RunFacts) -> Automation:

@@ -79,7 +79,9 @@ def build_parts(
     task = build_task(precision, ranks)
     check_same_everywhere(ranks, loaded, task.datasets, task.scans)
     axes, plan = task.axes(), task.first_plan()
-    facts = RunFacts(axes, plan, world_size=ranks.world_size, metrics=task.measured())
+    total, unit = task.length
+    steps = total if unit == "steps" else None
+    facts = RunFacts(axes, plan, world_size=ranks.world_size, steps=steps, metrics=task.measured())
     automations, resolved = build_automations(loaded if repeats else task.automations(), facts, precision.device)
     for automation in automations:
         axes = automation.apply_minima(axes, plan)

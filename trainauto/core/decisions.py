@@ -226,6 +226,7 @@ class RunFacts:
         axes: the knobs of this run with their bounds.
         plan: the plan the run starts (or resumes) with.
         world_size: processes that train it together; each trains a batch of the plan.
+        steps: of the whole run; ``None`` where it is not counted in steps.
         folder: the run's own; empty while it is being built, and for a loop that writes nothing.
         max_norm: what gradients are clipped at where no automation says otherwise; ``None`` does not clip.
         metrics: what validations will measure, such as ``val/psnr``; ``None`` where nobody knows before.
@@ -239,6 +240,7 @@ class RunFacts:
     axes: tuple[Axis, ...]
     plan: Plan
     world_size: int = field(default=1, kw_only=True)
+    steps: int | None = field(default=None, kw_only=True)
     folder: str = field(default="", kw_only=True)
     max_norm: float | None = field(default=None, kw_only=True)
     metrics: tuple[str, ...] | None = field(default=None, kw_only=True)

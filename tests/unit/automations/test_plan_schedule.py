@@ -1,6 +1,6 @@
 """Changes of plans at steps that an option file names."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 
@@ -39,3 +39,14 @@ def test_tokens_are_rounded_down_to_whole_rows() -> None:
 def test_what_batches_do_not_have_is_refused(change: PlannedChange, words: str) -> None:
     with pytest.raises(InputError, match=words):
         PlanSchedule([change]).check(ROWS)
+
+
+def test_changes_that_no_step_follows_are_told(caplog: pytest.LogCaptureFixture) -> None:
+    """A change after the last step is one of them."""
+    of_twelve = replace(ROWS, steps=12)
+    PlanSchedule([PlannedChange(step, tokens=500) for step in (11, 12, 40)]).check(of_twelve)
+    assert "the run ends after step 12; no step follows a change at 12, 40" in caplog.text
+    caplog.clear()
+    PlanSchedule([PlannedChange(11, tokens=500)]).check(of_twelve)
+    PlanSchedule([PlannedChange(40, tokens=500)]).check(ROWS)
+    assert not caplog.text

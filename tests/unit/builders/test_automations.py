@@ -164,13 +164,3 @@ def test_only_what_steers_by_memory_is_a_controller() -> None:
         False,
         False,
     ]
-
-
-def test_changes_that_no_step_follows_are_told(build: Build, caplog: pytest.LogCaptureFixture) -> None:
-    """A run of 12 steps: the change after its last one is never made either."""
-    changes = [{"step": step, "batch_size": 2} for step in (11, 12, 40)]
-    build({"changes": changes}, name="PlanSchedule")
-    assert "this run has 12 steps, so that its change after 12, 40 is never made" in caplog.text
-    caplog.clear()
-    build({"changes": changes[:1]}, name="PlanSchedule")
-    assert not caplog.text
