@@ -28,6 +28,9 @@ MOST_PROBES = 4
 PROBE_STEPS = 2
 """Untrained steps of each: on a CPU the first one at a new shape takes up to 2.4 MiB less than those after it."""
 
+MOST_COMPILED = 3
+"""Untrained steps of a plan that may compile and then do not count: for whole passes, and for a smaller last one."""
+
 
 def choose_first_plan(run: Training) -> None:
     """Have the automations of a new run choose the plan of its first batch, by measuring those they ask for.
@@ -79,8 +82,8 @@ def measure(run: Training, plan: Plan) -> PeakReading | None:
     target_bytes = run.memory_target_bytes
     peak: PeakReading | None = None
     fits = True
-    steps = PROBE_STEPS
-    while steps and fits:
+    measured = 0
+    for _ in range(PROBE_STEPS + MOST_COMPILED):
         compiled_s = _compiled_s(run)
         with run.meter.window() as window:
             try:
@@ -93,17 +96,18 @@ def measure(run: Training, plan: Plan) -> PeakReading | None:
             break
         if _compiled_s(run) > compiled_s:  # what compiling takes is not the plan's
             continue
-        steps -= 1
+        measured += 1
         if peak is None or (window.reading and window.reading.allocated > peak.allocated):
             peak = window.reading
-        if peak and target_bytes is not None and peak.allocated > target_bytes:
+        is_above = peak is not None and target_bytes is not None and peak.allocated > target_bytes
+        if is_above or measured == PROBE_STEPS:
             break
     # Outside of the handler: the error's traceback holds the tensors of the failed attempt.
     for optimizer in run.model.optimizers.values():
         optimizer.zero_grad(set_to_none=True)
     (release_between_plans if fits else release_memory)(run.model.device)
     run.meter.cap_at_available()
-    return peak if fits else None
+    return (peak or window.reading) if fits else None
 
 
 def _compiled_s(run: Training) -> float:
