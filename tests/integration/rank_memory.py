@@ -28,7 +28,7 @@ from trainauto.models.base_model import BaseModel
 from trainauto.options.load import load_options
 
 SETTLED = 2  # DistributedDataParallel makes its buckets anew in the second step
-STEPS, TIMES = 4, 8 if ACCEPTANCE else 2
+STEPS, TIMES = 4, 8 if ACCEPTANCE else 1
 """Now and then a thread of gloo lets go of a tensor last, which the profiler does not see: the least counts."""
 
 
