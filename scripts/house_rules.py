@@ -12,6 +12,8 @@ import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+import sentences
+
 PACKAGE = "trainauto"
 LONGEST_FILE = 500  # lines
 LONGEST_MODULE = 600  # lines of a file of the package: a guide, files are split by subject
@@ -56,6 +58,7 @@ def main(root: Path) -> int:
         *image_names(root),
         *processes_in_quick_tests(files, root),
         *machine_names(files, root),
+        *sentences.refused(files, root),
     ]
     for breach in breaches:
         print(breach)
