@@ -169,7 +169,7 @@ def texts_of_string(string: str, line: int) -> Iterator[Text]:
 
 def is_code(string: str) -> bool:
     """Return whether a string is HTML, a style sheet, a script or a list of words."""
-    is_list = len(string.split()) > LONGEST_SENTENCE and not re.search(r"[.,:;]", string)  # of words, to be split
+    is_list = len(string.split()) > LONGEST_SENTENCE and not re.search(r"[.,:;]|\b(?:the|an?|of|to|is)\b", string)
     return is_list or bool(re.search(r"</\w+>|[;{]\s*\n|=>|^\s*\{\"", string))
 
 
