@@ -83,6 +83,7 @@ ELSEWHERE = (
     (r"demo\.py", "scripts/test_demo.py::test_the_demo", "a minute"),
     (r"quickstart\.py", "scripts/test_quickstart.py::test_a_run_ends_with_its_place", "minutes"),
     (r"build_docs\.py", "scripts/test_build_docs.py::site", "another process"),
+    (r"sentences\.py", "../unit/scripts/test_sentences.py::test_the_command_of_the_page", "the repository"),
     (r"scripts/test\.py", "scripts/test_all_checks.py::test_", "this suite"),
     (r"^pip install", "scripts/test_environment.py::test_", "a network, and an environment to change"),
     (r"own_task|experiments/digit_classes", "test_tasks_by_command.py::test_every_command", "half a minute"),

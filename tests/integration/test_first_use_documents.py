@@ -43,7 +43,7 @@ def test_what_matters_first_stands_first() -> None:
     assert "docs/images/demo.svg" in begin
     assert "scripts/demo.py" in begin
     words = section("Words")
-    for word in ("crop", "plan", "period", "controller", "Pieces"):
+    for word in ("crop", "plan", "period", "controller", "micro-batches"):
         assert f"*{word}*" in words
 
     finders = section("Against other batch finders")

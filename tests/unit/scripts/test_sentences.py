@@ -77,3 +77,12 @@ def test_what_is_left_shrinks_and_never_grows(tmp_path: Path):
     assert [line.partition(":")[0] for line in sentences.refused(pages, tmp_path)] == ["docs/mended.md", "docs/new.md"]
     sentences.shrink(tmp_path)
     assert sentences.left(tmp_path) == ["docs/left.md"]
+
+
+def test_the_command_of_the_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    """docs/style.md."""
+    pages = [str(Path(__file__).parents[3] / name) for name in ("README.md", "docs/style.md")]
+    assert sentences.main(pages) == 0
+    (tmp_path / "page.md").write_text(LONG)
+    assert sentences.main([*pages, str(tmp_path / "page.md")]) == 1
+    assert capsys.readouterr().out.splitlines()[-2].startswith(f"{tmp_path / 'page.md'}:1: 42 words")
