@@ -52,7 +52,7 @@ def test_advice_has_the_figures_of_its_source_and_says_where_to_look(
 def test_the_order_and_the_warm_up_are_those_of_the_source() -> None:
     """D15, D43."""
     page = " ".join(read(CHOOSING).split())
-    assert "learning rate, batch size, warm-up, kind of schedule, weight decay" in page
+    assert "learning rate, batch size, warmup, type of schedule, weight decay" in page
     shares = re.findall(r"([\d.]+) to ([\d.]+) (?:for|of)", page.partition("The guide's shares: ")[2])[:3]
     assert [tuple(map(float, share)) for share in shares] == [(0.05, 0.1), (0.1, 0.15), (0.15, 0.2)]
 
@@ -60,7 +60,7 @@ def test_the_order_and_the_warm_up_are_those_of_the_source() -> None:
 def test_defaults_that_pages_name_are_those_of_the_code() -> None:
     """A69, B41, B42, C40: a page that says what a default is says what it is."""
     loader = inspect.signature(trainauto.build_dynamic_batch_dataloader).parameters
-    texts = " ".join(read(CHOOSING).split()).partition("**Texts that are only read**")[2]
+    texts = " ".join(read(CHOOSING).split()).partition("**Text inference**")[2]
     assert "Early batches hold few texts and are slow, later ones more and faster" in texts
     (default,) = re.findall(r"bold, ([\d.]+) the default", texts)
     assert float(default) == loader["threshold"].default

@@ -23,13 +23,17 @@ def test_curves_are_shown_by_one_command_everywhere() -> None:
 
 def test_formats_of_images_are_those_that_are_read() -> None:
     page = read("docs/images.md")
-    said = re.search(r"\*\*Which images\?\*\* ([\w, ]+?) and (\w+), with", page)
+    said = re.search(r"\| formats \| ([\w, ]+?) and (\w+), in", page)
     assert said is not None
     names = {name.strip().lower() for name in [*said[1].split(","), said[2]]}
     suffixes = {suffix.removeprefix(".") for suffix in IMAGE_SUFFIXES} | {"avif", "jp2"}  # by Pillow's build
     kinds = dict.fromkeys(("jpg", "jpe", "jfif"), "jpeg") | {"tif": "tiff", "ppm": "pnm", "pgm": "pnm"}
     assert {kinds.get(name, name) for name in suffixes} == names
-    for fact in ("16 bits are reduced to 8", "alpha channel is\n  dropped", "EXIF tag says, gt and lq alike"):
+    for fact in (
+        "| 16 bits | reduced to 8 bits",
+        "| alpha channel | dropped",
+        "EXIF tag says, high-quality and low-quality",
+    ):
         assert fact in page
 
 
