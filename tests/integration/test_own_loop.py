@@ -101,7 +101,7 @@ def test_a_loop_that_goes_on_with_what_failed(tmp_path: Path) -> None:
 
 def test_the_example_of_the_documents_runs_as_it_stands(tmp_path: Path) -> None:
     """Its loader changes, its failures are recovered from, and it grows."""
-    text = (ROOT / "docs" / "own_loop.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "own_controller.md").read_text(encoding="utf-8")
     *_, example = re.findall(r"^```python\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
     drive = """
 images = [torch.randint(0, 256, (3, 160, 170), dtype=torch.uint8) for _ in range(3)]
