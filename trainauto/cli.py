@@ -94,7 +94,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _nobody_reads(error: BrokenPipeError) -> int:
-    """End quietly where whoever read the output has left (``| head``), with the exit code that shells know for it.
+    """End quietly where the reader has closed the output (``| head``), with the exit code that shells know for it.
 
     Raises:
         BrokenPipeError: it was another pipe that broke, which is an error of ours.

@@ -35,7 +35,7 @@ RUN_BY = {
     "docs/multitask.md:python:0": "integration/test_multitask_page.py::test_the_example_runs",
     "docs/own_loop.md:python:0": "integration/test_adaptive_loop.py::test_the_ten_lines_of_the_page_run_as_they_stand",
     "docs/own_loop.md:python:1": "integration/test_adaptive_loop.py::test_the_ten_lines_of_the_page_run_as_they_stand",
-    "docs/own_controller.md:python:0": "integration/test_own_loop.py::test_the_example_of_the_documents_runs_as_it_stands",
+    "docs/own_controller.md:python:0": "integration/test_own_loop.py::test_the_example_of_the_page_runs_as_it_stands",
     "docs/images.md:yaml:0": "integration/test_readme.py::test_a_network_of_ones_own",
     "docs/own_network.md:python:0": "integration/test_readme.py::test_a_network_of_ones_own",
     "docs/python.md:python:0": "integration/test_python_interface.py::test_the_page_runs_as_it_stands",

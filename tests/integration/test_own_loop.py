@@ -99,7 +99,7 @@ def test_a_loop_that_goes_on_with_what_failed(tmp_path: Path) -> None:
     assert result["sizes"][-1][1] < 96
 
 
-def test_the_example_of_the_documents_runs_as_it_stands(tmp_path: Path) -> None:
+def test_the_example_of_the_page_runs_as_it_stands(tmp_path: Path) -> None:
     """Its loader changes, its failures are recovered from, and it grows."""
     text = (ROOT / "docs" / "own_controller.md").read_text(encoding="utf-8")
     *_, example = re.findall(r"^```python\n(.*?)^```", text, re.DOTALL | re.MULTILINE)

@@ -436,6 +436,6 @@ def test_nobody_is_asked_for_a_key(
     for words in (("train", "-opt", file.name), ("validate", "-opt", file.name)):
         ended = command(*words, cwd=tmp_path)
         assert ended.returncode == 2
-        assert "nobody is logged in to wandb here" in ended.stderr
+        assert "no user is logged in to wandb here" in ended.stderr
         assert "mode: offline" in ended.stderr
     assert not (tmp_path / "experiments").exists()

@@ -26,7 +26,7 @@ class ControllerAutomation(Automation):
 
     Attributes:
         fills_plan: whether the step on its way takes what steps of its plan take, as far as that is not known of its
-            samples; whoever knows that sets it before each step is recorded.
+            samples; set it, if known, before each step is recorded.
     """
 
     priority = 20

@@ -40,9 +40,9 @@ class Divergence:
 
     What they are compared with is the best mean so far, over five blocks that lie nowhere near a divergence; before
     there are five, it is the first one. A divergence lasts until the loss is back near that best, or has not risen for
-    as long as patience: later losses are then compared with what it has come to, for it comes back slowly, or not at
-    all, as with other data. It is told of again whenever it rises further meanwhile; and once where it stands still,
-    also after that.
+    as long as patience. Later losses are then compared with the level it has reached. The loss may return slowly, or
+    not at all, as with other data. It is told of again whenever it rises further meanwhile; and once where it stands
+    still, also after that.
 
     Attributes:
         best: so far.

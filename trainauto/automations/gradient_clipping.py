@@ -27,11 +27,11 @@ class AdaptiveGradientClipping(Automation):
     It follows AutoClip (Seetharaman, Wichern, Pardo and Le Roux 2020, https://arxiv.org/abs/2007.14469), which clips
     each step at a percentile of all norms so far, that step's own among them, and is mostly run at the 10th. Here the
     history is that of the last steps alone, each optimizer has one of its own, a step is never part of its own history,
-    and nothing is clipped before there are enough norms. The norm in force is looked at every 50 steps and changed
-    where the percentile has moved by a tenth, so that each change has its line in the log; and the percentile is the
-    90th unless you say otherwise: it leaves usual steps alone, while the 10th rescales nine of ten. What the run clips
-    at by itself (``grad_clip``) stays the most that it clips at. (The method called adaptive gradient clipping by Brock
-    et al. 2021 compares gradients with weights, and is another one.)
+    and nothing is clipped before there are enough norms. The norm in force is checked every 50 steps and changed where
+    the percentile has moved by a tenth, so that each change has its line in the log. The percentile is the 90th by
+    default: it leaves usual steps alone, while the 10th rescales nine of ten. What the run clips at by itself
+    (``grad_clip``) stays the most that it clips at. (The method called adaptive gradient clipping by Brock et al. 2021
+    compares gradients with weights, and is another one.)
 
     Args:
         percentile: of the norms; AutoClip is mostly run at 10.

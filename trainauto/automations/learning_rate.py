@@ -107,7 +107,7 @@ class IntelligentLearningRateScheduler(Automation):
             self._metric.check(facts)
 
     def on_run_start(self, facts: RunFacts) -> None:
-        """Begin with the factor that is in force, whoever decided it: what follows is a change of that."""
+        """Begin with the factor that is in force, whatever decided it: what follows is a change of that."""
         self._factor = facts.rate_factor
 
     def on_step_end(self, record: StepRecord) -> RateFactor | None:

@@ -19,8 +19,8 @@ logger = logging.getLogger(__name__)
 class StopFile(Automation):
     """Ends a run after its step, with a checkpoint, once a file STOP_TRAINING is in its folder.
 
-    The file is removed, and a resume continues as if nobody had asked: a way to stop a run whose process one cannot
-    reach, on a cluster for one.
+    The file is removed, and a resume continues as if it had never been there: a way to stop a run whose process one
+    cannot reach, on a cluster for one.
     """
 
     watches = True

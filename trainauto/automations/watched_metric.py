@@ -57,7 +57,7 @@ class WatchedMetric:
         self.measured_by = ""
 
     def check(self, facts: RunFacts) -> None:
-        """Refuse a name of nothing that will be measured, and one of which nobody knows which way is better.
+        """Refuse a name of nothing that will be measured, and one whose better direction is unknown.
 
         Args:
             facts: what validations will give, and what is known of names.
@@ -128,7 +128,7 @@ class WatchedMetric:
         return f"{self._owner} cannot tell whether a higher {visible(name)} is better, or a lower one"
 
     def _note_unknown(self, name: str) -> None:
-        """Say once that nothing is decided upon a metric whose better way nobody knows."""
+        """Say once that nothing is decided upon a metric whose better direction is unknown."""
         if not self._has_warned:
             self._has_warned = True
             logger.warning("%s, and decides nothing upon it. %s", self._unknown(name), SAY_DIRECTION)

@@ -127,7 +127,7 @@ def _check_axes(
     """Refuse bounds of what the plans of this run have not.
 
     Raises:
-        InputError: they would be read by nobody.
+        InputError: nothing would read them.
     """
     counts_samples = any(axis.is_count for axis in facts.axes)
     for key in arguments:

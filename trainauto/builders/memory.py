@@ -26,7 +26,7 @@ BOUNDS = (*BAND, "min_batch_size", "max_batch_size", "min_lq_size", "max_lq_size
 """Arguments of a controller that presets know."""
 
 GROWTH = 16
-"""How many times the tokens of the first batch a controller goes up to where nobody says: beyond, steps are few."""
+"""How many times the tokens of the first batch a controller goes up to by default: beyond, steps are few."""
 
 _PARAMETERS = inspect.signature(AUTOMATIONS.get("DynamicBatchSizeOptimizer")).parameters
 
@@ -133,7 +133,7 @@ def with_memory(
 
     Args:
         summary: what else is known.
-        limit_bytes: memory the run may use; ``None`` where nobody says, and then there is nothing to steer to.
+        limit_bytes: memory the run may use; ``None`` if unknown, and then there is nothing to steer to.
         automations: of the run; the lowest target of the controllers among them is the one that holds.
         axes: of the run.
         preset: what fills in for a controller where the option file is silent.

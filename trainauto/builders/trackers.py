@@ -17,7 +17,7 @@ LOGGER = "logger"
 
 
 def check_trackers(loaded: LoadedOptions[FileOptions], options: TrackerOptions) -> None:
-    """Refuse trackers whose packages are not installed, or that would ask for what nobody is there to answer.
+    """Refuse trackers whose packages are not installed, or that would prompt for input.
 
     Raises:
         InputError: says what is missing, and how to get it.
@@ -60,7 +60,7 @@ def tracker_sinks(options: TrackerOptions, directory: RunDirectory, root: Path, 
 
 
 def tracker_words(options: TrackerOptions, root: Path) -> str:
-    """Return who is told of the run, and where that goes; empty where nobody is."""
+    """Return the trackers of the run, and where they send it; empty without any."""
     return ", ".join(_words(options, root))
 
 
@@ -109,12 +109,12 @@ def _findings(options: TrackerOptions) -> Iterator[Found]:
 
 
 def _login_findings() -> Iterator[Found]:
-    """Yield that nobody is logged in, where wandb would ask for a key in the middle of a run."""
+    """Yield that no user is logged in, where wandb would ask for a key in the middle of a run."""
     import wandb
 
     if not wandb.login(prompt=False, verify=False):
         advice = "Run `wandb login` first, set WANDB_API_KEY, or write mode: offline."
-        yield (LOGGER, "wandb", "mode"), "nobody is logged in to wandb here", advice
+        yield (LOGGER, "wandb", "mode"), "no user is logged in to wandb here", advice
 
 
 def _located(loaded: LoadedOptions[FileOptions], path: KeyPath, message: str, advice: str) -> Problem:

@@ -32,7 +32,7 @@ class DryRun:
 
     Args:
         loaded: the option file.
-        folder: where the run directory goes; whoever gives it removes it.
+        folder: where the run directory goes; the caller removes it.
     """
 
     def __init__(self, loaded: LoadedOptions[FileOptions], folder: Path) -> None:

@@ -230,7 +230,7 @@ class FailureMemory:
     def fits_by_itself(self, plan: Plan, peaks: Sequence[int], target_bytes: int) -> bool:
         """Say whether a plan needs no more than the target: by its typical peak, or because it had held before.
 
-        Of a plan that had held, a whole period above target is somebody else's doing: it is left and gone back to.
+        Of a plan that had held, a whole period above target comes from another process: it is left and gone back to.
         """
         return median(peaks) <= target_bytes or plan in self._trusted
 

@@ -1,9 +1,9 @@
 """Straight to the best plan, one correction, then rest: a pure function of a cost model. No torch, no clock.
 
 The best plan is the one that has the configured batch, then the largest value on each axis in their order of growth
-(crops before batches), among the plans of the lattice that are *admitted*: their upper quantile stays within target and
-limit, and they are not as large as a plan that failed. Admission is monotone on every axis, so every search is a
-bisection.
+(crops before batches). It is one of the plans of the lattice that are *admitted*: their upper quantile stays within
+target and limit, and none is at least as large as a plan that ran out of memory. Admission is monotone on every axis,
+so every search is a bisection.
 
 - Before anything was measured: the best plan at once, larger or smaller than the present one.
 - Where plans can be measured before they are trained (probes), the median decides instead of the upper quantile: a

@@ -18,7 +18,7 @@ class PeriodStats:
         filled: those among them of steps whose samples were as large as the plan allows.
         reserved: what the allocator held at most in each step, where that is known.
         flushed_steps: how many of them continued only after the allocator had given back what it kept.
-        available: the least that it could have held in any of them; ``None`` where nobody says.
+        available: the least that it could have held in any of them; ``None`` if unknown.
         units_per_s: units of work (pixels, tokens) that each step trained in a second.
     """
 

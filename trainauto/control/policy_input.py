@@ -22,9 +22,9 @@ class PolicyInput:
         configured_batch: the batch of the option file.
         blocked: plans that failed; nothing as large as one of them is tried again.
         may_grow: whether growth is allowed at all now.
-        reserved_bytes: what the allocator typically held; ``None`` where nobody says.
+        reserved_bytes: what the allocator typically held; ``None`` if unknown.
         available_bytes: the least it could have held: free memory and own reserved memory, less headroom; ``None``
-            where nobody bounds it.
+            if unbounded.
         flushes: most steps continued only after the allocator had given back what it kept, which takes their time.
         units_per_s: how fast the plan was, in units of work (pixels, tokens); ``None`` before a whole period.
         probes_left: of a plan that was measured without being trained: how many more may be; ``None`` elsewhere.

@@ -105,5 +105,5 @@ class VramStatistics:
 
 
 def _current(reading: PeakReading) -> int:
-    """Return what is in use now; where nobody says, the peak is the nearest there is."""
+    """Return what is in use now; if unknown, the peak is the nearest there is."""
     return reading.allocated if reading.current is None else reading.current

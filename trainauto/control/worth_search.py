@@ -9,7 +9,7 @@ taken. With ``goodput`` a sample of a larger step is worth (B + b0) / (B + b) of
 the gradient noise scale B (``core/noise_scale.py``); its lower bound counts, and nothing changes before it is known.
 
 A plan that was not timed is tried for a few steps where it may be better by more than a change has to bring, at most
-twice as large as any that was; it is taken where even its lower bound is. Memory is the business of another planner,
+twice as large as any that was. It is taken where even its lower bound is. Memory is the business of another planner,
 which is asked first, and which every larger plan has to be admitted by.
 """
 

@@ -44,7 +44,7 @@ class RateFactor:
     """Multiply every scheduled learning rate by ``factor`` from now on (absolute, not cumulative).
 
     Attributes:
-        by: the automation that has decided it; what it decided ends with it. Empty where nobody knows.
+        by: the automation that has decided it; what it decided ends with it. Empty if unknown.
     """
 
     factor: float
@@ -229,7 +229,7 @@ class RunFacts:
         steps: of the whole run; ``None`` where it is not counted in steps.
         folder: the run's own; empty while it is being built, and for a loop that writes nothing.
         max_norm: what gradients are clipped at where no automation says otherwise; ``None`` does not clip.
-        metrics: what validations will measure, such as ``val/psnr``; ``None`` where nobody knows before.
+        metrics: what validations will measure, such as ``val/psnr``; ``None`` if unknown beforehand.
         rollbacks: the steps that the run has gone back to so far, in order.
         direction_of: says of a metric by its name, as people write it, whether higher is better; ``None`` where it does
             not know. ``None`` in its place where each metric says so itself, when it is measured.

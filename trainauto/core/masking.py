@@ -22,10 +22,10 @@ _WORD = re.compile(r"\S+")
 def without_secrets(text: str) -> str:
     """Return a text without its secrets; each is replaced by an ellipsis.
 
-    Hidden are what stands before the last ``@`` of an address (after ``://``, or in a word with a colon before it),
-    and what follows a name that ends in token, password, secret, api_key or the like: ``?token=x``, ``--token x``,
-    ``api_key: x``; in queries after key, sig and auth, too. Rather too much is hidden than too little: a password may
-    hold any character but white space. Cut a text after this, not before.
+    It hides what stands before the last ``@`` of an address (after ``://``, or in a word with a colon before it). It
+    also hides what follows a name that ends in token, password, secret, api_key or the like: ``?token=x``,
+    ``--token x``, ``api_key: x``; in queries after key, sig and auth, too. Rather too much is hidden than too
+    little: a password may hold any character but white space. Cut a text after this, not before.
     """
     for pattern in (_IN_QUERY, _ASSIGNED, _OPTION):
         text = pattern.sub(rf"\1{HIDDEN}", text)
@@ -33,7 +33,7 @@ def without_secrets(text: str) -> str:
 
 
 def names_a_secret(name: str) -> bool:
-    """Whether an option of this name, dotted or not, holds what nobody else should read."""
+    """Whether an option of this name, dotted or not, holds a secret."""
     return _SECRET_NAME.search(name) is not None
 
 

@@ -109,7 +109,7 @@ class StepRecord:
         peak: memory reading of the step's window.
         skipped: passes whose optimizer step was skipped because fp16 gradients overflowed.
         ooms: times a pass ran out of memory and was run again in smaller pieces.
-        predicted: bytes the plan was expected to peak at, before the step ran; ``None`` where nobody knew.
+        predicted: bytes the plan was expected to peak at, before the step ran; ``None`` if unknown.
         pieces: how each pass ran that did not run as the plan says; on several ranks, on the one that took most pieces.
         ranks: what only several ranks have; ``None`` on one.
         draw_samples: samples of the whole draw it is of, on all ranks; 0 where that is the ``batch_size`` of ``drawn``.
@@ -190,7 +190,7 @@ class OutOfMemory:
         pass_name: which pass failed.
         message: what the allocator said.
         pieces: micro-batches the batch then ran in; 0 if it could not be run in pieces at all.
-        limit: bytes this process may use; ``None`` where nobody says.
+        limit: bytes this process may use; ``None`` if unknown.
         peak: of a step that has no record, for its batch went back; ``None`` where a record follows.
     """
 

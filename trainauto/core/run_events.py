@@ -39,13 +39,13 @@ class RunSummary:
         unit: what the length is counted in.
         samples: number of training samples, and of samples of each validation set, by the name of the set.
         train_set: which of ``samples`` is trained on; empty where there is no such count.
-        smallest_px: shorter side of its smallest image, at the network's input; ``None`` where nobody says.
+        smallest_px: shorter side of its smallest image, at the network's input; ``None`` if unknown.
         progress: the counters at the start; they hold more than 0 steps when the run was resumed.
         precision: number format of forward and loss.
         facts: further (label, text) lines of the start-up summary, in order.
         plan_is_open: a controller measures plans before the first batch, which may then be drawn under another one.
         memory_target_bytes: peak that a controller steers to; ``None`` where none does.
-        memory_limit_bytes: memory this process may use; ``None`` where nobody says.
+        memory_limit_bytes: memory this process may use; ``None`` if unknown.
         page: where its page is, as the person should read it; empty where it has none.
     """
 

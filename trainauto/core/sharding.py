@@ -16,7 +16,7 @@ class SampleSharding:
     """Assigns the samples of a draw to the ranks, round-robin and in the order of the stream.
 
     A plan's ``batch_size`` is that of the rank with the largest weight. Samples are assigned round-robin, so that the
-    first so many samples of a draw are also the first ones of every rank: a draw may be cut at any place, and what is
+    first so many samples of a draw are also the first ones of every rank. A draw may be cut at any place, and what is
     left of it is the rest of the stream, whatever number of ranks continues with it.
 
     Attributes:
@@ -106,8 +106,8 @@ class SampleSharding:
         """Return how many samples each rank trains next of a draw, under a plan that may be smaller by now.
 
         The rest of the draw is cut into the fewest pieces that fit every rank, as equal as possible: 9 samples under 4
-        give 3, 3, 3, which also makes the pieces the same when the rest is cut after a resume. Of unequal ranks
-        one may get none in a small piece.
+        give 3, 3, 3. This also makes the pieces the same when the rest is cut after a resume. Of unequal ranks one may
+        get none in a small piece.
 
         Args:
             drawn: ``batch_size`` of the draw.

@@ -1,4 +1,4 @@
-"""A process of our own that answers requests, one JSON line each; it may die without hurting whoever asks.
+"""A process of our own that answers requests, one JSON line each; it may die without hurting its client.
 
 :class:`WorkerProcess` is the side that asks, :func:`serve` the one that answers. Nothing here imports torch: the memory
 limit that a child inherits must be off by the time it does.
@@ -24,7 +24,7 @@ from trainauto.core.errors import TrainautoError
 START_TIMEOUT_S = 120.0
 """Loading torch from a cold disk takes long."""
 GRACE_S = 2.0
-"""How long an answer that is under way may continue after whoever asked is gone."""
+"""How long an answer that is under way may continue after the client is gone."""
 SHOWN_LINES = 5
 
 _PACKAGE_FOLDER = Path(__file__).resolve().parents[2]

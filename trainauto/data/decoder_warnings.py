@@ -143,6 +143,6 @@ def report_damage(path: str, damage: str) -> None:
 
 
 def take_pending() -> list[tuple[str, str]]:
-    """Return the damaged files that a worker has read and nobody has named yet."""
+    """Return the damaged files that a worker has read and no message has named yet."""
     taken, _reported.pending = _reported.pending, []
     return taken

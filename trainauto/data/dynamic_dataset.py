@@ -81,10 +81,10 @@ class DynamicDataset(Dataset[Mapping[str, Tensor]], ABC):
         largest_sample: index of the largest whole sample, as far as :meth:`scan` has found out; else the first.
         digest: of the names and sizes of its samples, once :meth:`scan` has found out; empty where it does not.
         workload: the kind of its samples.
-        small_run: what of this kind trains on a CPU; ``None`` where nobody says.
+        small_run: what of this kind trains on a CPU; ``None`` if unknown.
         knows_largest: whether :meth:`largest_batch` knows the largest draw of plans that count no samples.
-        bounding_option: what bounds batches of its samples that memory lets grow; ``None`` where nobody is warned of
-            runs that have too few of them.
+        bounding_option: what bounds batches of its samples that memory lets grow; ``None`` if no warning is given for
+            runs with too few of them.
         if_changed: advice where a resume has other samples than the checkpoint was written with.
         if_waiting: advice where steps wait for samples; empty where there is none.
         changes: how its files differ from those that a resumed run began with.
@@ -120,7 +120,7 @@ class DynamicDataset(Dataset[Mapping[str, Tensor]], ABC):
         return plan.batch_size
 
     def checksums(self) -> Mapping[str, int]:
-        """Return checksums of what is trained on, by file; empty where nobody knows them without reading it all."""
+        """Return checksums of what is trained on, by file; empty if only reading it all would tell."""
         return {}
 
     def sample_files(self) -> SampleFiles | None:

@@ -67,11 +67,11 @@ class DynamicDataLoader(DocumentedSetters):
         multiprocessing_context: ``fork``, ``spawn`` or ``forkserver``; ``None`` takes the platform's default.
         sharding: how draws are divided among the ranks; the same on each.
         rank: whose samples to give.
-        new_batcher: makes what says how many samples a draw holds; they are as many as the plan's ``batch_size`` where
-            nobody says.
-        stream: the order of the samples; shuffled by ``seed`` where nobody says.
+        new_batcher: makes what says how many samples a draw holds; they are as many as the plan's ``batch_size`` by
+            default.
+        stream: the order of the samples; shuffled by ``seed`` by default.
         outlives_sigterm: workers ignore the first SIGTERM, which a scheduler sends to the whole group: a run finishes
-            its step, and ends them itself. Where nobody does, the interpreter would wait for them for ever.
+            its step, and ends them itself. Otherwise, the interpreter would wait for them for ever.
 
     Attributes:
         accepted: which states of other samples it takes.

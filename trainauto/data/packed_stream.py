@@ -32,7 +32,7 @@ class PackedEpoch:
         order: of the samples.
         ends: where in it each batch ends.
         bounds: from which place on which bound held, and for which shares of ranks, ascending.
-        before: what it was without the last bound; ``None`` where nobody can ask for that any more.
+        before: what it was without the last bound; ``None`` if it cannot be asked for any more.
     """
 
     order: NDArray[np.int64]

@@ -276,7 +276,7 @@ class ShuffledStream:
         self._orders.clear()
 
     def forget_before(self, position: int) -> None:
-        """Let go of what only positions before this one needed; nobody asks for them again."""
+        """Let go of what only positions before this one needed; they are not asked for again."""
 
     def order(self, epoch: int) -> NDArray[np.int64]:
         """Return the samples of an epoch in their order; it is kept while positions near it are asked for."""

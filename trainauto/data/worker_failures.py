@@ -28,8 +28,8 @@ class WorkersFailedError(TrainautoError):
 def deaths_noted_later() -> Iterator[None]:
     """Start workers inside, without torch's handler of SIGCHLD.
 
-    It raises wherever the process is when a worker dies: in the middle of a step, of a checkpoint, of a log. Whoever
-    waits for samples notices as well.
+    It raises wherever the process is when a worker dies: in the middle of a step, of a checkpoint, of a log. The caller
+    that waits for samples notices as well.
     """
     if not hasattr(signal, "SIGCHLD") or threading.current_thread() is not threading.main_thread():
         yield

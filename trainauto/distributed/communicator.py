@@ -2,7 +2,7 @@
 
 Every rank computes its own gradients; only then they meet: they agree on whether all have some, and sum them
 (:meth:`Communicator.sum_gradients`). At the end of the step they exchange what each has seen. A rank that runs out of
-memory has run its samples again in pieces by then: the others wait for it, and nobody hangs. Messages are JSON over a
+memory has run its samples again in pieces by then: the others wait for it, and no rank hangs. Messages are JSON over a
 group of the CPU, so that none of them waits for a GPU.
 """
 

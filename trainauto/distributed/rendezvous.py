@@ -29,7 +29,7 @@ def fresh_store(rank: int, world_size: int, timeout: timedelta) -> TCPStore | No
 
     torchrun keeps one store over restarts. What the ranks of the last start have left in it leads those of this one to
     sockets that are closed (pytorch/pytorch issue 135712), and its count of restarts differs between machines. So the
-    first rank opens a store of its own, and tells where to whoever asks under a name that nobody had before.
+    first rank opens a store of its own, and publishes its address under a name that was never used before.
 
     Raises:
         TrainautoError: torchrun's store is not where torchrun says.
@@ -66,7 +66,7 @@ def _board(host: str, port: int, timeout: timedelta) -> TCPStore:
     """Return torchrun's store.
 
     Where the machine that had it is lost, torchrun on the others still names it (pytorch/pytorch pull request
-    167302): whoever waited there for long would wait for nobody.
+    167302): a rank that waited there would wait in vain.
     """
     try:
         board = TCPStore(host, port, None, is_master=False, timeout=timedelta(seconds=BOARD_S))

@@ -19,7 +19,7 @@ class Controls:
         max_norm: gradient norm to clip at; ``None`` does not clip.
         max_norms: the same of single passes, where it was decided for one.
         stop_reason: why the run is to end; empty while it is not.
-        termination: in one word for programs, where whoever stopped it has one.
+        termination: in one word for programs, if the cause has one.
         plan_changes: how often the plan was changed.
         to_undo: what the engine is to carry out before the next step: going back to a checkpoint, or giving the run up.
     """
@@ -40,7 +40,7 @@ class Controls:
         return self.max_norms.get(pass_name, self.max_norm)
 
     def is_norm_decided(self, pass_name: str) -> bool:
-        """Say whether somebody decided at which norm a pass is clipped, or its run clips by itself as it is told to."""
+        """Say whether an automation decided at which norm a pass is clipped, or its run clips by itself as told to."""
         return self._clip_was_decided or pass_name in self.max_norms
 
     def deciders(self) -> set[str]:

@@ -17,7 +17,7 @@ NAME = "out_of_memory_rank_{}.json"
 
 
 def write_oom_note(folder: Path, rank: int, step: int, batch: Batch, failure: DoesNotFit, limit: int | None) -> None:
-    """Note what did not fit, beside the checkpoints: the rank is about to end, and nobody else knows."""
+    """Note what did not fit, beside the checkpoints: the rank is about to end, and no other rank knows."""
     file = folder / NAME.format(rank)
     note = {
         "step": step,

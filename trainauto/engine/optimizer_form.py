@@ -1,8 +1,8 @@
 """The form of an optimizer's step: all weights at once (``foreach``, ``fused``), or one weight after another.
 
-All at once is torch's default on a GPU. It is faster by the launches of kernels that it saves, and its temporaries are
-as large as all weights (Adam) or twice as large (with L2 regularisation): where a step runs out of memory among them,
-some weights have moved and others have not. One after another, they are as large as the largest weight.
+All at once is torch's default on a GPU. It is faster by the launches of kernels that it saves. Its temporaries are as
+large as all weights (Adam) or twice as large (with L2 regularisation): where a step runs out of memory among them, some
+weights have moved and others have not. One after another, they are as large as the largest weight.
 """
 
 from collections.abc import Iterable, Mapping

@@ -1,7 +1,7 @@
 """An optimizer's own step: run again where it ran out of memory before it wrote anything, else the end of the run.
 
 A step changes a few weights after another. One that fails among them leaves a mixture of two steps, which no later step
-repairs and no checkpoint may hold. What fails before that is the state that a step makes, above all the first one: it
+repairs and no checkpoint may hold. What fails before that is the state that a step makes, above all the first one. It
 is then let go of, and the step runs again in the form that takes one weight after another, whose temporaries are those
 of the largest weight.
 """

@@ -68,10 +68,10 @@ class Run(Training):
         validated_every: steps between validations of the run that was resumed; ``None`` where that is not known.
         missed: sets whose validation after the last step was not made; it is made up before the next one.
         lock: the first rank's right to write into the run's folder.
-        length_key: option that says how long it is; that of its unit where nobody says.
+        length_key: option that says how long it is; that of its unit by default.
         epochs: passes over the training samples, and what is done at the end of each.
         closing: says what the end of a run says besides; called once, where no error has ended it.
-        resume_command: the command that resumes it, said where it stops before its end; empty where nobody knows.
+        resume_command: the command that resumes it, said where it stops before its end; empty if unknown.
     """
 
     summary: RunSummary

@@ -57,7 +57,7 @@ class OptimizerOutOfMemoryError(TrainautoError):
         super().__init__(
             f"the optimizer of pass '{pass_name}' ran out of memory in its step: {in_words(message.splitlines()[0])}\n"
             f"  {state}\n"
-            "  What it takes does not depend on the batch: set foreach: false or fused: true for the optimizer, take "
+            "  What it takes does not depend on the batch. Set foreach: false or fused: true for the optimizer, take "
             "one with less state (SGD), a smaller network, or a larger budget."
         )
         self.is_whole = is_whole

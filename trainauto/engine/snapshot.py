@@ -24,7 +24,7 @@ class StepSnapshot:
     steps copy only what ever changed.
 
     Attributes:
-        on_restore: called when a moment is restored, by whoever has noted figures of the pass since.
+        on_restore: called when a moment is restored, by the code that has noted figures of the pass since.
         said_differing: numbers handed on as means, as far as they were told.
         said_pieces: whether it was told that networks have changed in each piece of a batch.
 

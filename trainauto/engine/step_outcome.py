@@ -46,7 +46,7 @@ class DoesNotFit:
         pass_name: the pass that ran out of memory.
         samples: samples of the piece that failed.
         message: what the allocator said.
-        extent: size of the samples of the batch, as in its shape; 0 where nobody says.
+        extent: size of the samples of the batch, as in its shape; 0 if unknown.
     """
 
     pass_name: str

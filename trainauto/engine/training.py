@@ -1,4 +1,4 @@
-"""What steps of training need, whoever drives them: a run of an option file, or a loop of one's own."""
+"""What steps of training need, whatever drives them: a run of an option file, or a loop of one's own."""
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
@@ -77,7 +77,7 @@ class LearningRates(Protocol):
         """Set the rate of every parameter group for the next step."""
 
     def put_back(self) -> None:
-        """Undo what was set for the step that has ended, where rates are somebody else's."""
+        """Undo what was set for the step that has ended, where rates are set elsewhere."""
 
 
 class LastResort(Protocol):

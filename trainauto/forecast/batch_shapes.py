@@ -26,7 +26,7 @@ Bounds = Mapping[str, Sequence[int]]
 
 SAMPLES = "batch"
 LARGEST_BATCH = 4096
-"""Where nobody bounds it: a batch that is still larger makes few steps of an epoch, and is no matter of memory."""
+"""Its default bound: a batch that is still larger makes few steps of an epoch, and is no matter of memory."""
 
 _EXAMPLE = '("batch", "tokens", torch.int64)'
 _ARITHMETIC: Mapping[type[ast.operator], Callable[[int, int], int]] = {
@@ -82,10 +82,10 @@ class BatchShapes:
             raise InputError(Problem(f"'{self.size}' cannot be a size", advice=f"Samples are counted by '{SAMPLES}'."))
 
     def axes(self, bounds: Bounds) -> tuple[Axis, ...]:
-        """Return what grows, in the order of the bounds; samples, where nobody bounds them, come last.
+        """Return what grows, in the order of the bounds; samples without bounds come last.
 
         Memory follows a size as the smallest tensor with that size does: a side of images by its square, tokens by
-        themselves, even where a mask is as wide as it is long (what grows so is then found by traces).
+            themselves. This holds even where a mask is as wide as it is long (what grows so is then found by traces).
 
         Raises:
             InputError: a bound is missing, is no bound, or is of nothing in the batch.

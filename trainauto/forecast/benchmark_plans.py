@@ -55,7 +55,7 @@ class DeviceBenchmark:
 
     Attributes:
         device: name of the device.
-        limit_bytes: what a run may use there; ``None`` where nobody says.
+        limit_bytes: what a run may use there; ``None`` if unknown.
         plans: in the order of predicted bytes.
     """
 

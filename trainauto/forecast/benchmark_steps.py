@@ -34,7 +34,7 @@ MEASURED_STEPS = 3
 """After one that chooses kernels; one where a step takes long."""
 LONG_STEP_S = 5.0
 SHARE_OF_FREE = 0.8
-"""Of the memory that is free now: the rest is for whoever else runs here."""
+"""Of the memory that is free now: the rest is for other processes."""
 
 
 class BenchmarkSteps:
@@ -47,7 +47,7 @@ class BenchmarkSteps:
 
     Attributes:
         device: where it steps.
-        limit_bytes: what it may use there; ``None`` where nobody says.
+        limit_bytes: what it may use there; ``None`` if unknown.
 
     Raises:
         InputError: options, or what they name, cannot be used.

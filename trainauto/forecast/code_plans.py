@@ -50,9 +50,9 @@ def plan_traced(
 ) -> CardPlans:
     """Say what fits on each card.
 
-    What is chosen by six traces is traced itself, and chosen anew where that tells otherwise: nobody knows this
-    network, and what a fit misses it misses most where plans are largest (a GPT's live bytes by 1.3 %, what the
-    allocator has to reserve for large squares of attention by a fifth).
+    What is chosen by six traces is traced itself, and chosen anew where that tells otherwise. This network is unknown,
+    and what a fit misses it misses most where plans are largest (a GPT's live bytes by 1.3 %, what the allocator has to
+    reserve for large squares of attention by a fifth).
 
     Args:
         name: of what is planned.

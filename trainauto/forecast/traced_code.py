@@ -1,7 +1,7 @@
 """Steps of code that is not ours, on fake tensors: what a loop of one's own takes on a card, in the process that asks.
 
 A step makes the batch, lets go of the last one's gradients, computes the loss and its gradients, and steps. The CPU
-does as CUDA does meanwhile, in this thread alone, so that nobody who computes beside it notices anything.
+does as CUDA does meanwhile, in this thread alone, so that other threads notice nothing.
 """
 
 import time

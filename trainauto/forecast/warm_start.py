@@ -105,7 +105,7 @@ def prepare_warm_start(
         kind: of run, see :func:`kind_of_run`.
         facts: the run's axes, and the plan of its option file.
         device: where it trains.
-        limit_bytes: what it may use there; ``None`` where nobody says.
+        limit_bytes: what it may use there; ``None`` if unknown.
         automations: of the run, the controller among them.
         calibrated: start from what an earlier run learned, and keep what this one does.
         tracer: a process that traces, started before.

@@ -41,7 +41,7 @@ FIRST_PROBE_PX = 64
 LARGEST_PROBE_PX = 512
 """Where nothing could be traced, tiles of these sides are measured first, each twice the last."""
 WITHOUT_LIMIT_PX = 512
-"""Side of tiles where nobody says how much memory there is."""
+"""Side of tiles if the amount of memory is unknown."""
 WORTH = 1.15
 """A larger tile is taken up in mid-picture if it is larger by so much: each new shape costs libraries time."""
 ALPHA_MARGIN_PX = 4
@@ -211,7 +211,7 @@ class Upscaler:
         return self._cost.predict(BatchShape(1, side_px), UPPER)
 
     def _room_bytes(self) -> float | None:
-        """Return what a forward pass may take beside what is held now; ``None`` where nobody says."""
+        """Return what a forward pass may take beside what is held now; ``None`` if unknown."""
         limit = self._limit_bytes()
         return None if limit is None else TARGET * limit - self._meter.now_bytes()
 

@@ -224,7 +224,7 @@ class AdaptiveLoop:
         return self.progress.samples // self.training.loader.samples
 
     def batches(self, epochs: int | None = None) -> Iterator[Batch]:
-        """Yield batches until so many epochs have been trained in all; without end where nobody says.
+        """Yield batches until so many epochs have been trained in all; without end by default.
 
         Pass each to :meth:`step` before the next one is asked for: one that was not trained, since an error or a break
         came between, comes again.

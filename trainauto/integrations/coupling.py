@@ -21,7 +21,7 @@ def coupling_in(module: nn.Module) -> str | None:
 
 
 def say_coupling(module: nn.Module, declared: Sequence[bool | None]) -> None:
-    """Say in the log that batches will not run in parts, where nobody has declared whether they may."""
+    """Say in the log that batches will not run in parts, where it is not declared whether they may."""
     layer = coupling_in(module)
     if layer and None in declared:
         logger.info(

@@ -48,7 +48,7 @@ HALF_STEPPED = (
 class EpochLoader:
     """What ``Trainer.fit`` iterates over: an iteration is an epoch, and workers live through all of them.
 
-    It has no length, for nobody knows how many batches an epoch will have.
+    It has no length, because the number of batches in an epoch is unknown.
 
     Attributes:
         under_way: batches that were handed out and not trained yet, oldest first: Lightning fetches ahead.

@@ -200,7 +200,7 @@ def loop_summary(
         module: what is trained.
         samples: it is trained on.
         reports: where it goes.
-        epochs: length of the loop; ``None`` where nobody says.
+        epochs: length of the loop; ``None`` if unknown.
     """
     return RunSummary(
         name=reports.name,

@@ -1,4 +1,4 @@
-"""Learning rates that are somebody else's business."""
+"""Learning rates that other code sets."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass

@@ -219,8 +219,8 @@ def template_of(one: Any, three: Any, leaves: Callable[[Any], dict[str, Any]], s
         sized: see :class:`Template`.
 
     Raises:
-        InputError: nothing in a batch has a part for each sample, or a tensor has neither that nor one value, or how
-            many tensors there are follows how many samples there are, or tensors are held by an object of unknown make.
+        InputError: nothing in a batch has a part for each sample, or a tensor has neither that nor one value. So it is
+            if the number of tensors depends on the number of samples, or an object of unknown make holds tensors.
     """
     single, several = leaves(one), leaves(three)
     if single.keys() != several.keys():

@@ -153,7 +153,7 @@ def blocks_of(network: nn.Module) -> Blocks:
     """Return what is to run again.
 
     That is what the network names, else the children of a list or chain that are of one class and hold the most
-    weights; where these consist of such blocks themselves, those, for the smaller a block, the less is kept.
+    weights. Where these consist of such blocks themselves, those, for the smaller a block, the less is kept.
 
     Raises:
         ActivationCheckpointingError: there is nothing of the kind, or what the network names are no modules of it.

@@ -14,9 +14,9 @@ class BatchScaling:
 
     A step of ``samples`` counts as ``share = samples / configured_samples`` steps of the configured batch: its rate is
     multiplied by ``share`` (Goyal et al. 2017, https://arxiv.org/abs/1706.02677) or by its square root (Krizhevsky
-    2014, https://arxiv.org/abs/1404.5997; for Adam: Malladi et al. 2022, https://arxiv.org/abs/2205.10287), and the
-    moving average keeps ``decay ** share`` of itself (Busbridge et al. 2023, https://arxiv.org/abs/2307.13813), so that
-    it looks back over as many samples as before. Nothing is stored: a resumed run needs the samples of its step only.
+    2014, https://arxiv.org/abs/1404.5997; for Adam: Malladi et al. 2022, https://arxiv.org/abs/2205.10287). The moving
+    average keeps ``decay ** share`` of itself (Busbridge et al. 2023, https://arxiv.org/abs/2307.13813), so that it
+    looks back over as many samples as before. Nothing is stored: a resumed run needs the samples of its step only.
 
     Attributes:
         rule: ``none``, ``sqrt`` or ``linear``; with ``none`` neither rate nor average follows the batch.

@@ -235,7 +235,7 @@ def _one_line(text: str) -> str:
 
 
 def default_words(option: Mapping[str, Any], required: bool) -> str:
-    """Say what a property of a JSON Schema is where nobody sets it, as Markdown."""
+    """Say what a property of a JSON Schema is by default, as Markdown."""
     if required:
         return "**required**"
     if "default" not in option:

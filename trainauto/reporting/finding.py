@@ -13,7 +13,8 @@ class Finding:
 
     Attributes:
         name: what.
-        state: ``ok``; ``look`` where it may hurt; ``broken`` where runs cannot work; ``unknown`` where nobody can tell.
+        state: ``ok``; ``look`` where it may hurt; ``broken`` where runs cannot work; ``unknown`` where it cannot be
+            told.
         fact: what was found.
         advice: what to do.
     """

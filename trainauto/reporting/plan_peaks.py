@@ -18,7 +18,7 @@ class PlanPeak:
     Attributes:
         plan: which.
         steps: optimizer steps trained under it, cut ones included.
-        predicted_bytes: what it was expected to peak at before its first step; ``None`` where nobody knew.
+        predicted_bytes: what it was expected to peak at before its first step; ``None`` if unknown.
         typical_bytes: median of the peaks of its whole steps; ``None`` where there was none.
         highest_bytes: the largest of them.
         ooms: times memory ran out under it.

@@ -13,9 +13,9 @@ class StartupLog(logging.Handler):
     """Holds what packages log while a run is being built.
 
     The run directory is made last, when nothing can be wrong any more; what was said before belongs into its log too.
-    If building fails, the messages go to where Python sends those nobody listens to: stderr.
+    If building fails, the messages go to where Python sends those without a handler: stderr.
 
-    A warning that an earlier start of the same run has given is kept from the console: nobody needs to read it again.
+    A warning that an earlier start of the same run has given is not printed again.
 
     Args:
         repeated_log: training.log of the run that is repeated, if one is; its warnings were given, too.

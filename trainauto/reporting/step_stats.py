@@ -57,7 +57,7 @@ class StepFigures:
 
     @property
     def memory_share(self) -> float | None:
-        """Peak as a share of what this process may use; ``None`` where nobody says."""
+        """Peak as a share of what this process may use; ``None`` if unknown."""
         return self.peak.allocated / self.peak.limit if self.peak is not None and self.peak.limit else None
 
 
@@ -168,7 +168,7 @@ def gain_over_baseline(record: ValidationRecord, metric: str) -> float | None:
 def gain(value: float, baseline: float | None, better_is_higher: bool | None) -> float | None:
     """Return by how much a value is better than that of what costs nothing; ``None`` where one of both is no number.
 
-    Positive is better whichever way the metric points; higher is where nobody says. Two infinite values (both images
+    Positive is better whichever way the metric points; higher is by default. Two infinite values (both images
     identical) are no gain.
     """
     if baseline is None or math.isnan(value) or math.isnan(baseline):

@@ -29,7 +29,7 @@ _SHORTEST_PAUSE_S = 1.0
 class SummaryJson(Sink):
     """Rewrites training_log.json at each logging step, whole or not at all, at most once a second, and at the end.
 
-    ``losses`` holds one entry a logging step, and one of the last steps of a run, however few: ``epoch`` (passes
+    ``losses`` holds one entry a logging step, and one of the last steps of a run, however few. It has ``epoch`` (passes
     through the training set so far), ``step``, ``loss`` (mean of the sum of the terms since the entry before), ``lr``
     (of the first optimizer) and ``time`` (seconds since 1970). At 1000 entries every second one is dropped and from
     then on only every second logging step is kept, and so on: the file stays small, however long the run.

@@ -49,7 +49,7 @@ class TimeLeft:
             self._trained_at_validation_s = self._trained_s
 
     def seconds(self, done: int) -> float | None:
-        """Return the seconds that are left when ``done`` of the run's length lies behind; ``None`` if nobody knows."""
+        """Return the seconds that are left when ``done`` of the run's length lies behind; ``None`` if unknown."""
         if self._recent_s <= 0:
             return None
         left_s = max(0, self._total - done) * self._recent_s / self._recent

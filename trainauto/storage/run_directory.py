@@ -65,7 +65,7 @@ class RunDirectory:
             name: name of the experiment; empty to put the run right under ``root``.
 
         Raises:
-            InputError: ``current`` is a folder of somebody else's making.
+            InputError: ``current`` is a folder that another program made.
         """
         base = root / name
         link = base / CURRENT

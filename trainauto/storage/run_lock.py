@@ -1,13 +1,13 @@
 """Who writes into the folder of a run: one process at a time, whatever machine it is on and however the last one ended.
 
-Each owner makes ``owner_N.json`` under the next number: a file is made whole or not at all, and only once. Whoever made
+Each owner makes ``owner_N.json`` under the next number: a file is made whole or not at all, and only once. The maker of
 the highest owns the folder, so a dead owner is replaced without removing anything that another may just have made. No
 lock of the operating system is taken: not all network file systems have them, and forked workers would inherit them.
 
 An owner is dead if its process is (known by number and start time, where both are of one machine), or if it has not
 renewed its file's time of change for :data:`SILENT_S`. Clocks may differ: how old a file looks shortens that, but
 :data:`_LEAST_WATCH_BEATS` are always watched. A file dated 1970 was given back. One that a living owner misses was
-removed by somebody who tidied up, and is made again.
+removed by other programs, and is made again.
 """
 
 import json

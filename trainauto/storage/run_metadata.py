@@ -27,7 +27,7 @@ CURVES = "tensorboard"
 def changed_options(directory: RunDirectory, loaded: LoadedOptions[FileOptions], world_size: int = 1) -> list[str]:
     """Compare with the options and ranks the run was last started with; one line a key that differs.
 
-    What nobody wrote, neither then nor now, is no option that was changed: another card has another preset.
+    What was not written, neither then nor now, is no option that was changed: another card has another preset.
     """
     config = directory.read_config()
     if not config:

@@ -64,7 +64,7 @@ def card_findings(card: Mapping[str, Any], own_pids: Sequence[int]) -> list[Find
         processes: list[str] = []
     else:
         processes = [_process_text(process) for process in card["processes"] if process["pid"] not in own_pids]
-        users = f"others on it: {', '.join(processes)}" if processes else "nobody else is seen on it"
+        users = f"others on it: {', '.join(processes)}" if processes else "no other process is seen on it"
     free = f"{size_text(max(0, total - used))} of {size_text(total)} free; {users}"
     busy = bool(processes) or used > OFTEN_BUSY * total
     advice = "A run takes what they leave, and follows when they come and go. End what is left over." if busy else ""

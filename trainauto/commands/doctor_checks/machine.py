@@ -80,7 +80,7 @@ def shared_memory_finding(
 
 
 def shared_memory_alone(free_bytes: int, total_bytes: int) -> Finding:
-    """Say how much shared memory there is, where nobody knows of a run."""
+    """Say how much shared memory there is, where no run is known."""
     fact = f"{size_text(free_bytes)} of {size_text(total_bytes)} free; what a run needs is said with -opt"
     if total_bytes <= DOCKERS_SHARED_BYTES:
         return Finding(SHARED_MEMORY, LOOK, fact, "Workers need more: docker: --shm-size=8g, or num_worker_per_gpu: 0.")
@@ -143,7 +143,7 @@ def disk_finding(name: str, folder: Path, need_bytes: int = 0, purpose: str = ""
     Args:
         name: of the finding.
         folder: where something is to be written.
-        need_bytes: how much; 0 where nobody knows.
+        need_bytes: how much; 0 if unknown.
         purpose: what takes it.
     """
     there, reason = nearest_folder(folder)

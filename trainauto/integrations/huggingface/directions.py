@@ -36,7 +36,7 @@ class Directions:
         self._is_given = bool(own_argument(args, "gives_direction"))
 
     def of(self, name: str) -> bool | None:
-        """Return whether a higher figure of this name is better; ``None`` where nobody knows."""
+        """Return whether a higher figure of this name is better; ``None`` if unknown."""
         by_words = _by_words(name)
         if self._best and _bare(name) == self._best and self._higher is not None:
             return bool(self._higher) if self._is_given or by_words is None else by_words

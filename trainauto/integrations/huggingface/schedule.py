@@ -45,7 +45,7 @@ def say_what_it_counts(scheduler: Any, samples: int, *, is_given: bool) -> None:
     Args:
         scheduler: of the run.
         samples: of the whole run.
-        is_given: whether it was made before, by somebody who may have counted steps.
+        is_given: whether it was made before, by code that may have counted steps.
     """
     name = type(scheduler).__name__
     if counts_samples(scheduler):

@@ -154,7 +154,7 @@ def predict(run: Training, automation: ControllerAutomation, samples: MapSamples
 def say_what_was_learned(run: Training, loss: TrainerLoss, asked_tokens: int | None) -> None:
     """Say what parts weigh, where nothing limits memory, and where the process is not set up for the limit it gets.
 
-    After reports have begun: before, nobody hears.
+    After reports have begun: before, no handler receives them.
 
     Args:
         run: the engine's parts.

@@ -162,7 +162,7 @@ def is_left_out(run: Training, grad_norm: Any) -> bool:
 
     Args:
         run: whose step.
-        grad_norm: norm of its gradients, the same on all ranks; ``None`` where nobody says.
+        grad_norm: norm of its gradients, the same on all ranks; ``None`` if unknown.
     """
     if not run.leaves_out_non_finite or grad_norm is None or isfinite(norm := float(grad_norm)):
         return False
@@ -181,7 +181,7 @@ def finish(
     Args:
         run: whose step.
         pending: its gradients.
-        grad_norm: their norm before clipping; ``None`` where nobody says.
+        grad_norm: their norm before clipping; ``None`` if unknown.
         rates: those it was trained with; the schedule has moved on by now.
         skipped: whether float16 gradients overflowed, so that the weights were left alone.
         left_out: whether they were since the gradients were no finite numbers.

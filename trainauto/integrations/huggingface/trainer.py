@@ -46,8 +46,8 @@ class MemoryAwareTraining(TrainingHooks):
 
     Args:
         arguments: of the Trainer.
-        loss_weighing: what the losses of parts of a batch are weighted by to make up that of the batch: ``"samples"``,
-            ``"labels"`` (those that are not -100), ``"sum"`` (they add up: they are divided by
+        loss_weighing: what the losses of parts of a batch are weighted by to make up that of the batch. It is
+            ``"samples"``, ``"labels"`` (those that are not -100), ``"sum"`` (they add up: they are divided by
             ``num_items_in_batch``), or a function of a batch, as the collator makes it, that returns what its loss is
             divided by. It is found out by some forward passes where it is not given.
         splittable: ``False`` says that losses of parts do not make up that of a batch (contrastive losses): a batch

@@ -16,7 +16,7 @@ plan was seen to tell nothing about a large one), later ones count more. A surpr
 squared scale of such a process grows with the squared surprise b of n observations as (4 + b) / (4 + n) (Shah, Wilson,
 Ghahramani 2014), here between 1 and 16.
 
-What the pieces of the prior miss is bounded, and no surprise widens it: at the 99 % quantile a plan needs at most as
+What the pieces of the prior miss is bounded, and no surprise widens it. At the 99 % quantile a plan needs at most as
 much more as the traced plan that they miss most, in bytes where lumps of memory are the reason (``lumps_bytes``). As a
 scale of e without that bound, a step of 14 MiB that is missed by 6.6 times itself might have needed 400 GiB, and larger
 plans no less.
@@ -166,7 +166,8 @@ class CostModel:
         """Take in that a step did not fit, or made the allocator flush its cache: it needs more than the limit.
 
         That holds for every shape as large, until one of them is seen to fit or the failure is forgotten. Meanwhile
-        upper quantiles of smaller ones are at least the same multiple of their base: nobody creeps up to the failure.
+        upper quantiles of smaller ones are at least the same multiple of their base: the controller does not creep up
+        to the failure.
         """
         self._failures.append(_Failure(self._size(shape), limit_bytes))
         self._changed()

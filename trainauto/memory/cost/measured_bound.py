@@ -20,7 +20,7 @@ AFTER_FAILURE = 0.75
 class MeasuredBound:
     """Greatest predicted cost of the next batch.
 
-    A batch that took more than the target lowers the bound to what would have met it; one that took less raises it
+    A batch that took more than the target lowers the bound to what would have met it. One that took less raises it
     again, no further than it was predicted to be, unless batches are to fill a target of their own. Memory is taken to
     be proportional to cost: where a part of it is constant, corrections fall short, and come nearer batch by batch.
 

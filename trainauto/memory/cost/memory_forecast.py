@@ -228,8 +228,8 @@ class MemoryForecast:
     def peaks_on(self, device_type: str) -> tuple[Prior, RatioPrior]:
         """Return what will be measured as a step's peak on a kind of device: prior, and how far to trust it.
 
-        On the CPU peaks are counted from what was held before the first step. Copies within kernels are part of what
-        is believed of every process; where gradient checkpointing leaves little else live, they are more than that, and
+        On the CPU peaks are counted from what was held before the first step. Copies within kernels are part of what is
+        believed of every process. Where gradient checkpointing leaves little else live, they are more than that, and
         so is the doubt: such a network took 8 % more than live bytes and copies, and 10 MiB. Compiling adds to it.
         """
         if device_type != "cpu":

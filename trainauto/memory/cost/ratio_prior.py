@@ -115,8 +115,9 @@ def reserved_belief(kernels: Kernels) -> RatioPrior:
 PROCESS = RatioPrior(1.04, 1.16, 0.01, 0.003, 3 * MIB, 4 * MIB, 0.4 * MIB)
 """A process's private bytes over live bytes: kernel scratch and buffers of libraries.
 
-Of 133 pairs of neighbouring batches (docs/benchmarks/autobatch.json and its next run, budgets of 40, 64 and 96 MiB) the
-larger one took its share more or less by 0.56, 0.55 and 0.86 MiB (one standard deviation): not a share of the memory.
+The figures are of 133 pairs of neighbouring batches (docs/benchmarks/autobatch.json and its next run, budgets of 40, 64
+and 96 MiB). The larger batch took its share more or less by 0.56, 0.55 and 0.86 MiB (one standard deviation): not a
+share of the memory.
 
 Six networks of ours under eight plans each, 6 to 990 MiB: 1.00 to 1.11 above a constant of 2 to 10 MiB (rrdbnet most,
 swinir_light least). Two more and a later count, in which gradients are no part of what is held: 1 to 5 MiB.

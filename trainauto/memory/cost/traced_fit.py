@@ -1,8 +1,8 @@
 """What a step should need, before anything was measured: bytes as a function of forward batch and extent.
 
-With b samples in the largest forward pass, x their size rounded up to the network's window, and u = x^power (pixels of
-a crop, whose size is a side: power 2; tokens of a row: power 1), each phase of a step (forward and backward, optimizer)
-peaks at
+Let b be the samples in the largest forward pass, x their size rounded up to the network's window, and u = x^power
+(pixels of a crop, whose size is a side: power 2; tokens of a row: power 1). Each phase of a step (forward and backward,
+optimizer) peaks at
 
     constant + linear * b * u + pairwise * b * u^2
 

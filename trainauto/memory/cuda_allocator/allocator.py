@@ -7,8 +7,8 @@ The rules are torch's with default settings: no ``roundup_power2_divisions`` (si
 is all), no ``max_split_size`` (any block may be split; nothing is released before everything is), no
 ``garbage_collection_threshold``, no private pools or CUDA graphs. A freed block can be used again at once, on the
 stream that it was allocated on: no tensor is told of a second stream (``record_stream``), as in FSDP2.
-Kernel workspaces are allocations like any other; whoever makes the events has to know them. The CUDA context and what
-libraries take with ``cudaMalloc`` themselves are in no figure of torch's allocator, nor in ours.
+Kernel workspaces are allocations like any other; the code that makes the events has to know them. The CUDA context and
+what libraries take with ``cudaMalloc`` themselves are in no figure of torch's allocator, nor in ours.
 """
 
 import platform

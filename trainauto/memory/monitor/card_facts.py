@@ -61,7 +61,7 @@ def merge_processes(used_bytes_by_pid: Iterable[tuple[int, int | None]], process
     Args:
         used_bytes_by_pid: pids and their bytes, ``None`` where the driver does not say; a process that computes and
             draws is there twice.
-        processes: where names are looked up. A process of another container has a pid that is nobody's here.
+        processes: where names are looked up. A process of another container has a pid that is unknown here.
     """
     sizes: dict[int, int | None] = {}
     for pid, size in used_bytes_by_pid:

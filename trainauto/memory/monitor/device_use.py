@@ -32,13 +32,13 @@ def used_bytes(device: torch.device) -> int:
 
 
 def available_bytes(used: int, own_reserved: int, total: int, limit: int | None) -> int:
-    """Return what this process's allocator may hold in all, so that nobody spills or fails.
+    """Return what this process's allocator may hold in all, so that no process spills or fails.
 
     Args:
         used: bytes in use on the card by all processes.
         own_reserved: bytes of them that this process's allocator holds.
         total: memory of the card.
-        limit: bytes this process may use of it; ``None`` where nobody bounds it.
+        limit: bytes this process may use of it; ``None`` if unbounded.
     """
     others_bytes = max(0, used - own_reserved)
     free_bytes = max(0, total - others_bytes - HEADROOM_BYTES)

@@ -71,7 +71,7 @@ class MemoryMeter:
     def cap_at_available(self) -> None:
         """Have the allocator refuse what other processes do not leave, on CUDA.
 
-        A driver that spills to system memory instead of failing makes a run slower by tens, and tells nobody; what the
+        A driver that spills to system memory instead of failing makes a run slower by tens, without a message; what the
         allocator refuses is an ordinary failure, which the step recovers from. Call it when plans change.
         """
         if self.device.type == "cuda":  # pragma: no cuda

@@ -1,7 +1,7 @@
 """oneDNN after running out of memory.
 
 Where it cannot get room for the code of a kernel, the error stays in the thread for good (Xbyak's thread-local error,
-which nothing clears before oneDNN pull request 5907): that thread makes no new kernel again, however much memory there
+which nothing clears before oneDNN pull request 5907). That thread makes no new kernel again, however much memory there
 is, and every new shape fails like the first one with "could not create a primitive".
 """
 

@@ -1,4 +1,4 @@
-"""Giving memory back that nobody uses: to the device, or to the operating system."""
+"""Giving unused memory back: to the device, or to the operating system."""
 
 import ctypes
 import gc

@@ -62,7 +62,7 @@ class Contents:
         self._known.pop(key, None)
 
     def note_write(self, tensor: Tensor) -> None:
-        """Keep account of a tensor that was written with what nobody knows."""
+        """Keep account of a tensor that was written with unknown values."""
         self._known.pop(_key(tensor), None)
         self._renumber(tensor)
 

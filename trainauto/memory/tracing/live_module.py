@@ -155,7 +155,7 @@ class LiveModuleTracer:
 
 @contextmanager
 def _without_cuda_autocast() -> Iterator[None]:
-    """Refuse modules that are called under CUDA autocast, whoever opened it."""
+    """Refuse modules that are called under CUDA autocast, wherever it was opened."""
 
     def refuse(_module: nn.Module, _arguments: Any) -> None:
         if torch.is_autocast_enabled("cuda"):

@@ -1,4 +1,4 @@
-"""What a step allocates while nobody looks on: torch's own profiler tells, and no dispatch mode is open.
+"""What a step allocates without observers: torch's own profiler tells, and no dispatch mode is open.
 
 Traces follow operators through a dispatch mode, under which torch allocates more in places
 (``in_place.py``). Only figures taken without one can say whether a trace shows what a run does.

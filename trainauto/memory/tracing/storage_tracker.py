@@ -29,7 +29,7 @@ class LiveStorages(AnsweredReads):  # type: ignore[no-untyped-call]
     """Follows the storages of every tensor that operators take and give, fake or real.
 
     A storage counts with the bytes it was asked for, from the operator that gives it to its end; how many tensors view
-    it does not matter. One that an operator takes and nobody gave was there before. What kernels allocate and free
+    it does not matter. One that an operator takes and no operator made was there before. What kernels allocate and free
     within themselves is not seen.
 
     Attributes:

@@ -42,7 +42,7 @@ class Event:
         kind: ``plan``, ``oom``, ``resume``, ``rate``, ``rollback``, ``stop``, ``end``, ``fail`` or ``note``.
         title: what, in a few words.
         text: why.
-        time: when, in seconds since 1970; ``None`` where nobody has written it down.
+        time: when, in seconds since 1970; ``None`` if it was not recorded.
     """
 
     step: int

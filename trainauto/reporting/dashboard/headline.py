@@ -25,7 +25,7 @@ def status_of(history: RunHistory) -> Block:
 
 
 def tiles_of(history: RunHistory, about: About) -> list[Block]:
-    """Return the figures; what nobody knows is left out."""
+    """Return the figures; unknown ones are left out."""
     if history.course.last is None:
         return [tile("progress", "no step yet")]
     return [*_progress(history, about), *_quality(history), *_memory(history, about), *_speed(history), *_plan(history)]

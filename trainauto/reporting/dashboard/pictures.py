@@ -44,7 +44,7 @@ class Frame:
 
     Attributes:
         step: after which step it was made.
-        image: what the network made, as an address of data; pixels until somebody wants to see it.
+        image: what the network made, as an address of data; pixels until it is shown.
         file: the full size beside the page; empty where it is not kept.
         score: what was measured of it, in words.
     """

@@ -36,7 +36,7 @@ class About:
     Attributes:
         name: of the experiment.
         folder: where its files are, as the person should read it.
-        total: its length in ``unit``; ``None`` where nobody says.
+        total: its length in ``unit``; ``None`` if unknown.
         unit: what the length is counted in: steps or samples.
         started: when it was first started, in words.
         target_bytes: peak that a controller steers to.
@@ -64,7 +64,7 @@ class RunHistory:
     """The course of a run; as large after a million steps as after some thousand.
 
     Args:
-        total: its length in ``unit``; ``None`` where nobody says.
+        total: its length in ``unit``; ``None`` if unknown.
         unit: what the length is counted in: steps or samples.
 
     Attributes:
@@ -175,7 +175,7 @@ class RunHistory:
 
     @property
     def left_s(self) -> float | None:
-        """Seconds that are left, validations included; ``None`` where it has ended, or nobody knows."""
+        """Seconds that are left, validations included; ``None`` where it has ended, or if unknown."""
         return self._time_left.seconds(self.done) if self._total and self.goes_on else None
 
     def ending(self) -> list[Event]:
@@ -195,7 +195,7 @@ BASELINE = "baseline"
 """What ends the name of the curve of what costs nothing."""
 
 FAILURES = ("failed", "killed")
-"""Ends of a run that nobody wanted."""
+"""Unintended ends of a run."""
 
 
 def values_of(record: StepRecord) -> dict[str, float]:

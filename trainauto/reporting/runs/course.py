@@ -18,7 +18,7 @@ from trainauto.storage.run_lock import Owner
 from trainauto.storage.run_log import logged_steps
 
 RUNNING, KILLED, NO_END = "running", "killed", "no end"
-"""What has become of runs whose log has no end; the last where nobody can say whether their process is there."""
+"""What has become of runs whose log has no end; the last where it is unknown whether their process is there."""
 
 _LAST_STEPS = 50
 """Steps that the latest loss is a mean over: as many as lie between lines of the log of a loop."""
@@ -59,7 +59,7 @@ class Course:
         samples: samples trained.
         seconds: seconds trained, waits for data included.
         ooms: times memory ran out.
-        limit_bytes: memory the run may use, as last read; ``None`` where nobody says.
+        limit_bytes: memory the run may use, as last read; ``None`` if unknown.
     """
 
     last: StepRecord | None = None
@@ -181,7 +181,7 @@ def end_of(run: RunDirectory, log: Mapping[str, Any], owner: Mapping[str, Any]) 
 
 
 def end_text(status: str, reason: str) -> str:
-    """Return how a run ended, and why where somebody says."""
+    """Return how a run ended, and why if that is known."""
     return f"{status}: {reason}" if reason else status
 
 

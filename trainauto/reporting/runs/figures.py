@@ -23,8 +23,8 @@ class RunFigures:
     Attributes:
         path: its folder, absolute.
         options: those of config.json, by dotted keys.
-        status: how it ended, as its log says; else ``running``, ``killed``, or ``no end`` where nobody knows which.
-        reason: why, in words; empty where nobody knows.
+        status: how it ended, as its log says; else ``running``, ``killed``, or ``no end`` if that is unknown.
+        reason: why, in words; empty if unknown.
         steps: the last step.
         total: its length in ``unit``; ``None`` where the log does not say.
         unit: what the length is counted in: steps or samples.
@@ -35,7 +35,7 @@ class RunFigures:
         ooms: times memory ran out in training.
         validation_ooms: times it ran out in validations.
         memory_bytes: median peak of whole steps since the last plan was taken up; ``None`` where nothing was measured.
-        limit_bytes: memory it may use, as last read; ``None`` where nobody says.
+        limit_bytes: memory it may use, as last read; ``None`` if unknown.
         metrics: what validations found.
     """
 
@@ -58,7 +58,7 @@ class RunFigures:
 
     @property
     def share_done(self) -> float | None:
-        """How much of its length lies behind, 0 to 1; ``None`` where nobody says how long it is."""
+        """How much of its length lies behind, 0 to 1; ``None`` if its length is unknown."""
         return (self.steps if self.unit == "steps" else self.samples) / self.total if self.total else None
 
     @property

@@ -81,7 +81,7 @@ def _cells(folder: str, run: RunFigures) -> list[str]:
 
 
 def _best(metrics: Sequence[Metric]) -> tuple[str, str]:
-    """Return the first metric and its best value, after which step; its last where nobody knows what is better."""
+    """Return the first metric and its best value, after which step; its last if the better direction is unknown."""
     if not metrics:
         return _NONE, _NONE
     value = metrics[0].best or metrics[0].last

@@ -88,10 +88,10 @@ class MemoryReport:
 
     Attributes:
         run: folder of the run.
-        status: how it ended, as its log says; else ``running``, ``killed``, or ``no end`` where nobody knows which.
-        reason: why, in words; empty where nobody says.
+        status: how it ended, as its log says; else ``running``, ``killed``, or ``no end`` if that is unknown.
+        reason: why, in words; empty if unknown.
         steps: steps so far.
-        limit_bytes: memory the run may use, as last read; ``None`` where nobody says.
+        limit_bytes: memory the run may use, as last read; ``None`` if unknown.
         plans: trained plans, in the order of their first steps.
         settled: the last of them.
         shortages: steps in which memory ran out.

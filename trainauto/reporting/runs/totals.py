@@ -1,4 +1,4 @@
-"""What the steps of a run add up to: kept in training_log.json, so that nobody reads a million lines for a few sums."""
+"""What the steps of a run add up to: kept in training_log.json, so that a few sums need no million lines read."""
 
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,12 +25,12 @@ class Totals:
     """What the steps of a run add up to.
 
     Attributes:
-        since: steps up to this one are not in ``shortages``: they were trained before somebody counted.
+        since: steps up to this one are not in ``shortages``: they were trained before counting began.
         step: the last step.
         samples: samples trained.
         seconds: seconds trained, waits for data included.
         shortages: steps in which memory ran out, and how often; neighbours are merged where there are too many.
-        limit_bytes: memory the run may use, as last read; ``None`` where nobody says.
+        limit_bytes: memory the run may use, as last read; ``None`` if unknown.
     """
 
     since: int = 0

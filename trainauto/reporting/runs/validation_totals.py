@@ -1,4 +1,4 @@
-"""What the validations of a run have found so far: kept in training_log.json, so that nobody reads all their scores."""
+"""What the validations of a run have found so far: kept in training_log.json, to avoid reading all their scores."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence

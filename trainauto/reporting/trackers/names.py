@@ -17,7 +17,7 @@ _NOT_PLAIN = re.compile(r"[^A-Za-z0-9_\-. /]")
 
 
 def shown_name(name: str) -> str:
-    """Return a name that harms nobody who shows it."""
+    """Return a name that is safe to show."""
     return visible(name, LONGEST_NAME)
 
 
@@ -35,7 +35,7 @@ def plain_name(name: str) -> str:
 
 
 def shown_config(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return options that harm nobody who shows them, without passwords, tokens and the like."""
+    """Return options that are safe to show, without passwords, tokens and the like."""
     return {shown_name(name): _shown(without_secret_value(name, value)) for name, value in config.items()}
 
 

@@ -29,7 +29,7 @@ LONGEST_WAIT_S = 30.0
 """For what trackers have not taken when the run ends."""
 _SAID_AFTER_S = 1.0
 _SHORT_WAIT_S = 5.0
-"""The same where nobody told how the run ended."""
+"""The same where the end of the run was not reported."""
 _LONGEST_REASON = 1000
 _MEMORY_UNIT = "memory_unit"
 

@@ -23,11 +23,11 @@ LONGEST_ERROR = 200
 class TrackerThread:
     """Hands reports on to a tracker, one after another, in a thread of its own.
 
-    It never logs: whoever ends a run waits for it while it holds the lock that logging takes. What is to be said is
-    fetched by :meth:`notes`.
+    It never logs: the code that ends a run waits for it while it holds the lock that logging takes. What is to be said
+    is fetched by :meth:`notes`.
 
     Args:
-        tracker: where reports go. From :meth:`begin` on nobody else calls it.
+        tracker: where reports go. From :meth:`begin` on no other thread calls it.
         run: what it begins with.
         most_points: reports that wait before points are thinned.
         shortest_pause_s: after the first failure.
@@ -82,7 +82,7 @@ class TrackerThread:
         return not self._thread.is_alive()
 
     def leave(self) -> None:
-        """Call the tracker no more once the call under way is over, which nobody waits for."""
+        """Call the tracker no more once the call under way is over, without waiting for that."""
         self._is_left = True
 
     @property

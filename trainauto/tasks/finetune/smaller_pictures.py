@@ -59,7 +59,7 @@ class SmallerPictures:
         return None
 
     def see(self, record: StepRecord) -> None:
-        """Say what a resume has come to: nobody listened when it was read."""
+        """Say what a resume has come to: no handler listened when it was read."""
         del record
         if self._to_say:
             logger.warning("%s", self._to_say)

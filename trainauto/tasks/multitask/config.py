@@ -13,11 +13,11 @@ TASKS = ("T1", "T2", "T3")
 
 
 class Unwritten(int):
-    """A whole number that is a default: it tells what nobody wrote from the same number written by a person."""
+    """A whole number that is a default: it tells a default from the same number written by a person."""
 
 
 class UnwrittenByTask(dict[str, float]):
-    """Numbers by task that are a default: they tell what nobody wrote from the same numbers written by a person."""
+    """Numbers by task that are a default: they tell defaults from the same numbers written by a person."""
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,7 @@ class HeterogeneousTrainingConfig:
 
     @property
     def effective_batch_size(self) -> int:
-        """Samples of a step: the target; where nobody wrote it, no less than a forward pass holds."""
+        """Samples of a step: the target; if not written, no less than a forward pass holds."""
         if self.is_written("target_batch_size"):
             return self.target_batch_size
         return max(int(self.target_batch_size), self.base_batch_size)
@@ -136,7 +136,7 @@ class HeterogeneousTrainingConfig:
         return TrainingLength(None, epochs, f"num_epochs={epochs} ends the training: {why}")
 
     def warmup_of(self, run_steps: int) -> int:
-        """Return the steps in which the rate rises; those that nobody wrote are a tenth of the run at most.
+        """Return the steps in which the rate rises; by default, they are a tenth of the run at most.
 
         Args:
             run_steps: steps of the whole run, of the samples it begins with.

@@ -86,7 +86,7 @@ def _largest(dataset: Any, table: SampleTable, count_tokens: CountTokens | None)
 
 
 def check_evaluated(datasets: Any, tasks: Sequence[str], name: str = "eval_dataset") -> None:
-    """Refuse samples to evaluate on that are of tasks which nobody trains, before a training comes that far.
+    """Refuse samples to evaluate on that are of tasks which are not trained, before a training comes that far.
 
     Args:
         datasets: one, several by name, or none; those that do not say of what tasks they are are not loaded for it.
@@ -111,7 +111,7 @@ def check_evaluated(datasets: Any, tasks: Sequence[str], name: str = "eval_datas
 
 
 def collator_for(tokenizer: Any, dataset: Any) -> HeterogeneousCollator:
-    """Return what makes batches where nobody gave anything: of a dataset's tasks and images.
+    """Return what makes batches by default: of a dataset's tasks and images.
 
     Args:
         tokenizer: of the texts; ``None`` where none was given, and samples have ``input_ids``, or no text at all.

@@ -46,8 +46,8 @@ class ClassifiedCounts(CandidateCounts):
 
     As in :class:`~trainauto.data.packing.CandidateCounts`, the first batch holds ``base`` samples and so does one of
     which no candidate is admitted, and a window ends with what is left, where that is admitted together. The
-    classifier sees the texts of each candidate, their longest and all their tokens. ``cost`` and ``bound`` are for
-    whoever corrects a cost by what is measured, such as ``map``; no batch of this rule is decided by them.
+    classifier sees the texts of each candidate, their longest and all their tokens. ``cost`` and ``bound`` are for code
+    that corrects a cost by what is measured, such as ``map``; no batch of this rule is decided by them.
 
     Attributes:
         classifier: admits batches; more texts are never admitted where fewer are not.

@@ -5,9 +5,9 @@ in which the prompt (or the encoder) is run, and the last, on a cache of keys an
 length. The cache is made by the model itself, out of a prompt that is as long, so that it is of the kind and of the
 sizes (windows, groups of heads) that the model's own cache has. Nothing here imports transformers.
 
-Beside the model's own calls, what ``generate`` keeps from step to step and makes of the logits is made, too: the prompt
-and its mask, the tokens so far, scores in float32 of this step and of the last with what is made of them
-(``next_tokens.py``), and with beams their log probabilities, and the cache anew in another order. Processors of scores
+Beside the model's own calls, what ``generate`` keeps from step to step and makes of the logits is made, too. That is
+the prompt and its mask, the tokens so far, scores in float32 of this step and of the last with what is made of them
+(``next_tokens.py``). With beams come their log probabilities, and the cache anew in another order. Processors of scores
 that :class:`Generation` does not name are not in the trace.
 """
 

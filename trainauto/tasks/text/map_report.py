@@ -19,7 +19,7 @@ class MapReport:
         padded_tokens: of the batches.
         out_of_memory: batches that ran out of memory, and whose texts came again in smaller ones.
         peak_bytes: the largest measured; 0 where nothing could be measured.
-        limit_bytes: memory there is; None where nobody knows or sets it.
+        limit_bytes: memory there is; None if it is neither known nor set.
         seconds: from the first batch to the last.
     """
 

@@ -41,7 +41,7 @@ class TextMapper:
         target_vram_usage: share of the memory there is that batches may fill; None for what the first one takes.
 
     Raises:
-        InputError: a share is asked for of memory that nobody knows or limits.
+        InputError: a share is asked for of memory whose amount is neither known nor limited.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class TextMapper:
         if target_vram_usage is not None and not 0 < target_vram_usage <= 1:
             raise InputError(f"target_vram_usage is a share between 0 and 1, not {target_vram_usage}")
         if target_vram_usage is not None and meter.limit_bytes is None:
-            raise InputError("target_vram_usage: nobody knows how much memory there is; give a memory_budget as well")
+            raise InputError("target_vram_usage: the amount of memory is unknown; give a memory_budget as well")
         self._texts, self._rule, self._function, self._meter = texts, rule, function, meter
         self._target_share = target_vram_usage
         self._bound = MeasuredBound(rule.bound, fills=target_vram_usage is not None)

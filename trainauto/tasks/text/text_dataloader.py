@@ -113,7 +113,7 @@ class TextDataLoader(DataLoader[TextBatch]):
         Raises:
             TextDoesNotFitError: a text runs out of memory alone.
             InputError: the function returns another number of results than a batch has texts, or a share is asked for
-                of memory that nobody knows.
+                of memory whose amount is unknown.
         """
         if not callable(function):
             raise InputError(f"map needs a function of a batch, not {type(function).__name__}")

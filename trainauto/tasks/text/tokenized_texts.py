@@ -96,7 +96,7 @@ def tokenize(texts: Iterable[str], tokenizer: Any, most_tokens: int, arguments: 
         arguments: further keywords of the tokenizer.
 
     Raises:
-        InputError: a text is no string, rows cannot be padded as asked, or the tokenizer returns what nobody can pad.
+        InputError: a text is no string, rows cannot be padded as asked, or the tokenizer returns what cannot be padded.
     """
     texts = check_texts(texts)
     padding, to_tokenizer = _padding_of(tokenizer, arguments)

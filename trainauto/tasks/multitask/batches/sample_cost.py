@@ -12,7 +12,7 @@ from trainauto.tasks.multitask.prediction.memory_predictor import MemoryPredicto
 
 @dataclass(frozen=True)
 class PaddedUnits:
-    """Padded tokens, where an image counts as so many: what batches are bounded by where nobody knows bytes.
+    """Padded tokens, where an image counts as so many: what batches are bounded by where bytes are unknown.
 
     Attributes:
         tokens_per_image: such as the patches that a model cuts an image into.

@@ -21,7 +21,7 @@ SAMPLINGS = (EPOCH, REPLACEMENT)
 
 
 def task_shares(distribution: Mapping[str, float] | None, table: SampleTable, sampling: str) -> FloatArray | None:
-    """Return the wanted share of each task, shape (tasks,), sum 1; ``None`` where nobody wants one.
+    """Return the wanted share of each task, shape (tasks,), sum 1; ``None`` if none is wanted.
 
     Shares need not sum to 1: they are taken in proportion. A task that has no samples is left out within an epoch,
     where nothing can be drawn of it anyway.

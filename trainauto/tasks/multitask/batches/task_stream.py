@@ -134,7 +134,7 @@ def own_stream(
 
 
 def _tokens_per_image(table: SampleTable, cost: BatchCost | None) -> int:
-    """Return as how many tokens an image counts: by what it adds to the bytes of a batch; 1 where nobody knows."""
+    """Return as how many tokens an image counts: by what it adds to the bytes of a batch; 1 if unknown."""
     longest, most = int(table.sizes.tokens.max()), int(table.images.max())
     if cost is None or not most or longest < 2:
         return 1

@@ -17,7 +17,7 @@ class TaskBalancer(ABC):
     """Changes weights of tasks by the norms of their gradients at weights that they share.
 
     It sees the losses of every step, and gradient norms every so many steps. The norm of a task is that of the gradient
-    of its mean loss over the step's samples of it, before its weight: how many samples of a task a step has is no part
+    of its mean loss over the step's samples of it, before its weight. How many samples of a task a step has is no part
     of it, and it is the same in whatever parts the step ran.
 
     Attributes:

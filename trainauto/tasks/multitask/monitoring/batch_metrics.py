@@ -16,7 +16,7 @@ _NOT_FINITE = ("NaN", "Infinity", "-Infinity")
 class BatchMetrics:
     """One batch, as it was trained: the samples of one optimizer step.
 
-    Figures may be numbers of any kind that ``float`` takes, tensors of one element among them. What nobody measured is
+    Figures may be numbers of any kind that ``float`` takes, tensors of one element among them. What was not measured is
     ``None``, and counts in no mean.
 
     Attributes:
@@ -122,7 +122,7 @@ class BatchMetrics:
 class EpochMetrics:
     """One epoch: sums, and means over the batches that were recorded in it.
 
-    What nobody measured is ``None``.
+    What was not measured is ``None``.
 
     Attributes:
         epoch: its number, from 0.

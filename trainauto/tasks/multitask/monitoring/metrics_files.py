@@ -1,7 +1,7 @@
 """The files of a monitor: lines that are appended, and arrays made of them, each whole or not at all.
 
 ``training_metrics/`` holds them. A line is one write to a file opened for appending: a kill loses the line it falls
-into and no other. The arrays, for whoever wants one object, are copies that are refreshed now and then.
+into and no other. The arrays, for readers that want one object, are copies that are refreshed now and then.
 """
 
 import json

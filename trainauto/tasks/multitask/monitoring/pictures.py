@@ -1,6 +1,6 @@
 """The pictures of a run: its curves, and its tasks side by side.
 
-They are made by matplotlib's objects alone, without pyplot: no window, no figure that somebody else may be drawing.
+They are made by matplotlib's objects alone, without pyplot: no window, no figure that other code may be drawing.
 """
 
 import io

@@ -14,7 +14,7 @@ UNITS = {
     "time": "seconds; timestamps are seconds since 1970",
     "loss_of_last_tenth_over_first": "mean loss of the task in the last tenth of the batches over that in the first",
 }
-"""What the figures are in, for whoever has the file alone."""
+"""What the figures are in, for readers of the file alone."""
 
 
 def report_of(history: MetricsHistory, so_far: EpochMetrics | None) -> dict[str, Any]:

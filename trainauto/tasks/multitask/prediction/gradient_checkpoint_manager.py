@@ -1,4 +1,4 @@
-"""Gradient checkpointing of the model at hand, whoever wrote it."""
+"""Gradient checkpointing of the model at hand, whatever its code."""
 
 import logging
 from collections.abc import Callable, Iterator

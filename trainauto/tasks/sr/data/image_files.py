@@ -90,8 +90,8 @@ def find_images(roots: str | Sequence[str], *, set_name: str, argument: str = ""
     """List the images under one or several roots, sorted within each root.
 
     A root is a folder (searched recursively, links to folders included, hidden files and folders left out), an image
-    file, an LMDB database (a folder whose name ends in ``.lmdb``), or ``package:NAME/PATH``, which means PATH inside
-    the installed Python package NAME. Errors blame ``argument``.
+    file, or an LMDB database (a folder whose name ends in ``.lmdb``). ``package:NAME/PATH`` means PATH inside the
+    installed Python package NAME. Errors blame ``argument``.
 
     Raises:
         InputError: a root does not exist or holds no image; names the set.

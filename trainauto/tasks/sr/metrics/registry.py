@@ -28,7 +28,7 @@ def register_metric(*names: str, better_is_higher: bool) -> Callable[[Metric], M
 
 
 def better_is_higher(name: str) -> bool:
-    """Say whether a higher value of the metric called ``name`` is better; so it is where nobody said otherwise.
+    """Say whether a higher value of the metric called ``name`` is better; it is by default.
 
     Raises:
         InputError: there is no such metric.

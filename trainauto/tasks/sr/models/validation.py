@@ -55,7 +55,7 @@ def naming_shortage(when: str) -> Iterator[None]:
 class Validator:
     """One validation set with its metrics.
 
-    The score of plain bicubic enlargement is measured beside the network's: a number nobody can compare says little.
+    The score of plain bicubic enlargement is measured beside the network's: a number without comparison says little.
 
     Args:
         dataset: whole images.

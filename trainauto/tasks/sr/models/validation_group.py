@@ -16,7 +16,7 @@ class ImageResult:
 
     Attributes:
         score: its metrics.
-        output: what the network made; ``None`` where nobody wants to see it.
+        output: what the network made; ``None`` if it is not shown.
         bicubic: plain enlargement of the input, where the image is to be shown.
         reference: what it should have been, where the image is to be shown.
         ooms: times memory ran out on the way, so that tiles shrank.

@@ -8,13 +8,13 @@ from trainauto.tasks.sr.archs import ARCHS
 from trainauto.tasks.sr.recognition.recognised import Recognised
 
 LARGEST, LONGEST = 4096, 64
-"""Numbers and lists beyond these are no arguments of a network: whoever made the file may want to keep us busy."""
+"""Numbers and lists beyond these are no arguments of a network: the file may be made to keep us busy."""
 
 
 def declared(metadata: Mapping[str, str]) -> Recognised | None:
     """Return the network that metadata name; ``None`` where they name none that is known, or arguments beyond reason.
 
-    Nobody has compared it with the weights.
+    It was not compared with the weights.
 
     Args:
         metadata: of a .safetensors, by name; ``architecture``, ``arguments`` (JSON) and ``scale`` are read.

@@ -26,7 +26,7 @@ def register_all(registry: Registry[Callable[..., nn.Module]], networks: tuple[L
 class PublishedNetwork:
     """Builds a published network from what differs from its defaults, as a function of its arguments would.
 
-    Signature and docstring are made when they are asked for: nobody waits for those of fifty networks.
+    Signature and docstring are made when they are asked for: making those of fifty networks takes long.
 
     Args:
         network: its table.

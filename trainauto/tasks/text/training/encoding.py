@@ -193,7 +193,7 @@ def encode_samples(
         vocabulary: of that tokenizer.
         kind: of the model: ``causal``, or ``encoder_decoder``, which learns pairs.
         max_length: most tokens of a sample; of an encoder-decoder's sources.
-        max_target_length: most tokens of targets; ``max_length`` where nobody says.
+        max_target_length: most tokens of targets; ``max_length`` if unknown.
         too_long: what becomes of longer ones.
         halves: of an encoder-decoder's plain texts the first half is read, the second is to be written.
         set_name: of the dataset, for messages.

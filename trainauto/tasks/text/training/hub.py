@@ -67,7 +67,7 @@ resume with nothing left to train, which the end of a run says itself."""
 
 @contextmanager
 def without_library_noise() -> Iterator[None]:
-    """Have transformers draw no bars, and keep to itself what nobody can do anything about.
+    """Have transformers draw no bars, and keep quiet about what cannot be acted upon.
 
     By which names its parts will call each other one day, and :data:`NOISE`.
     """

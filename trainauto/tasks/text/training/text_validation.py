@@ -56,7 +56,7 @@ class TextValidation(BatchedValidation):
     Args:
         dataset: its texts.
         tokens_per_batch: budget of a batch, padding included.
-        unigram: mean loss of a unigram model; ``None`` where nobody compares.
+        unigram: mean loss of a unigram model; ``None`` without comparison.
     """
 
     dataset: TextDataset
