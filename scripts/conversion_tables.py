@@ -1,6 +1,6 @@
-"""Tables of docs/convert.md: what becomes of each key of other projects' templates, and of the templates themselves.
+"""Tables of docs/convert_keys.md: how each key of other projects' templates is converted, and the templates themselves.
 
-    python scripts/conversion_tables.py                  writes the tables into docs/convert.md
+    python scripts/conversion_tables.py                  writes the tables into docs/convert_keys.md
     python scripts/conversion_tables.py --check          says whether they are up to date
     python scripts/conversion_tables.py --files FOLDER   first counts what becomes of the files of a folder
 
@@ -34,8 +34,11 @@ from trainauto.options.source_locations import KeyPath, dotted
 
 ROOT = Path(__file__).resolve().parents[1]
 KEYS = ROOT.parent / "shared" / "data" / "option_templates.csv"
-PAGE, FIGURES = ROOT / "docs" / "convert.md", ROOT / "docs" / "benchmarks" / "conversion.json"
+PAGE, FIGURES = ROOT / "docs" / "convert_keys.md", ROOT / "docs" / "benchmarks" / "conversion.json"
 BEGIN, END = "<!-- tables: python scripts/conversion_tables.py -->", "<!-- end of tables -->"
+
+LACKING = "losses or metrics left out"
+"""The heading of templates that are converted but for these."""
 
 KERNELS = ["iso", "aniso", "generalized_iso", "generalized_aniso", "plateau_iso", "plateau_aniso"]
 """A value that the list of keys has cut off."""
@@ -194,11 +197,11 @@ _KINDS = (Kind.CARRIED, Kind.MAPPED, Kind.LEFT_OUT)
 
 
 def _counts(answers: Answers) -> Iterator[str]:
-    yield "### How many keys get which answer"
+    yield "## Number of keys by answer"
     yield ""
-    yield "Key paths of the templates, each with its most frequent value."
+    yield "Each key path of the templates is converted with its most frequent value."
     yield ""
-    yield "| | key paths | carried | written otherwise | left out, with a reason |"
+    yield "| | key paths | carried over | rewritten | left out, with a reason |"
     yield "|---|---:|---:|---:|---:|"
     totals: Counter[Kind] = Counter()
     for project, own in answers.items():
@@ -210,12 +213,12 @@ def _counts(answers: Answers) -> Iterator[str]:
 
 
 def _written_otherwise(answers: Answers) -> Iterator[str]:
-    yield "### What is written otherwise"
+    yield "## Rewritten keys"
     yield ""
     yield "Sections of losses that end in `_opt` become items of `train.losses`; arguments keep their names. Keys that"
     yield "keep their names in another section are not listed."
     yield ""
-    yield "| of | key there | key here | |"
+    yield "| project | key there | key here | |"
     yield "|---|---|---|---|"
     seen: dict[tuple[str, str, str], list[str]] = {}
     for project, own in answers.items():
@@ -241,9 +244,9 @@ def row_key(path: KeyPath) -> str:
 
 
 def _left_out(answers: Answers) -> Iterator[str]:
-    yield "### What is left out"
+    yield "## Keys that are left out"
     yield ""
-    yield "| keys | why | the nearest thing here |"
+    yield "| keys | reason | nearest alternative |"
     yield "|---|---|---|"
     reasons: dict[tuple[str, str], dict[str, None]] = {}
     for own in answers.values():
@@ -256,9 +259,9 @@ def _left_out(answers: Answers) -> Iterator[str]:
 
 
 def _files(figures: Sequence[Mapping[str, Any]], known: Known) -> Iterator[str]:
-    yield "### What becomes of the templates"
+    yield "## Results for the template files"
     yield ""
-    columns = ("whole", "with losses or metrics left out, named", "a command instead", "network not here", "unreadable")
+    columns = ("complete", LACKING, "a command instead", "network not supported", "unreadable")
     yield f"| | files | {' | '.join(columns)} |"
     yield f"|---|---:|{'---:|' * len(columns)}"
     counts: dict[str, Counter[str]] = defaultdict(Counter)
@@ -273,7 +276,8 @@ def _files(figures: Sequence[Mapping[str, Any]], known: Known) -> Iterator[str]:
     for one in figures:
         for name in filter(None, one["left_out"].split(", ")):
             left[name] += one["files"]
-    yield "Left out of them: " + ", ".join(f"`{name}` ({files} files)" for name, files in left.most_common()) + "."
+    most = ", ".join(f"`{name}` ({files} files)" for name, files in left.most_common())
+    yield f"Losses and metrics that are left out: {most}."
     yield ""
 
 
@@ -281,10 +285,10 @@ def _column(one: Mapping[str, Any], known: Known) -> str:
     if not one["project"]:
         return "unreadable"
     if not _is_here(one["project"], one["network"], known) or one["role"] == "not here":
-        return "network not here"
+        return "network not supported"
     if one["role"] in ("export", "upscale"):
         return "a command instead"
-    return "with losses or metrics left out, named" if one["left_out"] else "whole"
+    return LACKING if one["left_out"] else "complete"
 
 
 def _is_here(project: str, network: str, known: Known) -> bool:
@@ -292,9 +296,9 @@ def _is_here(project: str, network: str, known: Known) -> bool:
 
 
 def _networks(figures: Sequence[Mapping[str, Any]], known: Known) -> Iterator[str]:
-    yield "### Networks of the templates"
+    yield "## Networks of the templates"
     yield ""
-    yield "| of | here (files) | not here (files), and the nearest |"
+    yield "| project | supported (files) | not supported (files), and the nearest |"
     yield "|---|---|---|"
     for project in Project:
         files: Counter[str] = Counter()
@@ -340,7 +344,7 @@ def main() -> None:
     if not parsed.check:
         write_text_atomically(PAGE, made)
     elif made != PAGE.read_text(encoding="utf-8"):
-        sys.exit("docs/convert.md is not up to date: python scripts/conversion_tables.py")
+        sys.exit("docs/convert_keys.md is not up to date: python scripts/conversion_tables.py")
 
 
 if __name__ == "__main__":
