@@ -46,7 +46,7 @@ def foretold_and_seen(rows: Rows, judged: Sequence[KeptOut]) -> list[Foretold]:
 
 def reliability(bins: Sequence[Foretold]) -> Iterator[str]:
     """Yield the table."""
-    yield "| foretold | rows a division | seen | range |"
+    yield "| predicted | rows a division | observed | range |"
     yield "|---:|---:|---:|---|"
     for of in bins:
         yield f"| {of.probability:.1%} | {of.rows:.0f} | {of.seen:.1%} | {of.least:.1%} to {of.most:.1%} |"
@@ -59,7 +59,7 @@ PANEL, LEFT, TOP, GAP = 240, 62, 44, 80
 def calibration_plot(bins: Sequence[Foretold]) -> str:
     """Return the plot: all of it, and its lower corner, where batches are admitted."""
     width, height = LEFT + 2 * PANEL + GAP + 24, TOP + PANEL + 62
-    title = "Spikes foretold and seen, runs kept out: medians and ranges of all divisions"
+    title = "Spikes predicted and observed in held-out runs: medians and ranges of all divisions"
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" '
         f'viewBox="0 0 {width} {height}" font-family="sans-serif" font-size="12">',
@@ -91,13 +91,13 @@ def _panel(left: int, bins: Sequence[Foretold], most: int, step: int) -> Iterato
         yield f'<text x="{left - 8}" y="{at_y}" text-anchor="end" dominant-baseline="middle">{tick}</text>'
     yield f'<line x1="{left}" y1="{bottom}" x2="{left + PANEL}" y2="{TOP}" stroke="#888" stroke-dasharray="4 3"/>'
     middle = left + PANEL / 2
-    yield f'<text x="{middle}" y="{bottom + 42}" text-anchor="middle">foretold probability of a spike, %</text>'
+    yield f'<text x="{middle}" y="{bottom + 42}" text-anchor="middle">predicted probability of a spike, %</text>'
     turned = f"rotate(-90 {left - 40} {TOP + PANEL / 2})"
     label = "share of batches that spiked, %"
     yield f'<text x="{left - 40}" y="{TOP + PANEL / 2}" text-anchor="middle" transform="{turned}">{label}</text>'
     for of in (each for each in bins if 100 * each.probability <= most):
         at = x(of.probability)
-        said = f"foretold {of.probability:.1%}, seen {of.seen:.1%}"
+        said = f"predicted {of.probability:.1%}, observed {of.seen:.1%}"
         yield f'<line x1="{at}" y1="{y(of.least)}" x2="{at}" y2="{y(of.most)}" stroke="#1f77b4" stroke-width="2"/>'
         if 100 * of.seen <= most:
             yield f'<circle cx="{at}" cy="{y(of.seen)}" r="4" fill="#1f77b4"><title>{said}</title></circle>'

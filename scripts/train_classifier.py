@@ -9,7 +9,8 @@ The first writes the classifier that the loader takes with ``classifier=FILE.npz
 part of the package. ``--evaluate`` prints, for any table of the same columns (scripts/generate_training_data.py makes
 them), what the classifier would have admitted at .01, .025 and .10, of the rows as they are and of the cleaned ones.
 Runs that it has learned from are judged, too, and said. ``--cross-validate`` learns anew from parts of the runs and
-judges the others; ``--write`` puts that into docs/classifier.md, below its line of ``---``, and draws its plot.
+judges the others; ``--write`` puts that into docs/benchmarks/classifier.md, below its line of ``---``, and draws its
+plot.
 """
 
 import argparse
@@ -43,7 +44,7 @@ from trainauto.core.files import write_text_atomically
 from trainauto.tasks.text.spike_classifier import SHIPPED, SpikeClassifier
 
 DOCS = Path(__file__).parents[1] / "docs"
-PAGE, PLOT = DOCS / "classifier.md", DOCS / "images" / "classifier_calibration.svg"
+PAGE, PLOT = DOCS / "benchmarks" / "classifier.md", DOCS / "images" / "classifier_calibration.svg"
 BELOW = "\n---\n\n"
 """What the page says was measured stands below this, and nothing else does."""
 
@@ -54,7 +55,7 @@ def said_of_cleaning(rows: Rows) -> Iterator[str]:
     yield f"{len(rows)} rows of {len(set(rows.runs.tolist()))} runs, {kept.sum()} when cleaned:"
     yield from (f"- {reason.why}: {reason.rows} rows of {reason.runs} runs dropped" for reason in dropped)
     if undecided := not_below_weights(rows):
-        at_least = "no batch takes less than the weights in float16 would: it may hold them there"
+        at_least = "no batch takes less than the weights in float16: the memory may hold weights there"
         yield f"- in {len(undecided)} other runs {at_least}"
 
 
@@ -103,9 +104,9 @@ class Judged(NamedTuple):
         )
 
 
-AGAINST_OTHERS = """Beside the best rule of a constant number of padded tokens at an equal
-share of spikes (chosen on these very rows), and beside the relative cost of the loader (fitted to many of these);
-rows as they are:
+AGAINST_OTHERS = """The first has two other rules, on the rows as they are.
+One is the best constant number of padded tokens at an equal share of spikes (chosen on the same rows). The other is the
+loader's relative cost (fitted to many of these rows).
 """
 
 
@@ -115,23 +116,23 @@ def validation(rows: Rows, both: Judged) -> Iterator[str]:
     yield from said_of_cleaning(rows)
     kept, _ = cleaning(rows)
     units = len(set(rows.groups.tolist())), len(set(rows.recordings.tolist()))
-    yield f"\nMedians of {repeats} random divisions into {PARTS} parts. Kept together: {units[0]} groups of runs that"
-    yield f"share measurements. By run: {units[1]} runs, those that share measurements divided like any others."
+    yield f"\nMedians of {repeats} random divisions into {PARTS} parts. *Kept together* never divides the {units[0]}"
+    yield f"groups of runs that share measurements. *By run* divides {units[1]} runs, whether they share any or not."
     for division, of_units in (("Kept together", judged), ("By run", both.by_run)):
         for name, of in (("as they are", np.ones(len(rows), bool)), ("cleaned", kept)):
             yield f"\n{division}, rows {name}:\n"
             yield "| threshold | spikes among admitted | range | non-spikes admitted | range | texts | abstained |"
             yield "|---:|---:|---|---:|---|---:|---:|"
             yield from (_medians(rows, of_units, threshold, of) for threshold in THRESHOLDS)
-    yield "\nAll that follows keeps them together. " + AGAINST_OTHERS
+    yield "\nAll following tables keep them together. " + AGAINST_OTHERS
     yield from against_others(rows, judged)
-    yield "\nEach run when it was kept out (the first division), rows as they are:\n"
+    yield "\nEach run when it was held out (the first division), rows as they are:\n"
     yield from table(rows, judged[0].admitted)
-    yield "\nEach family when no run of it was learned from, rows as they are:\n"
+    yield "\nEach family when all of its runs were held out, rows as they are:\n"
     yield from of_families(rows)
-    yield "\nBatches abstained from, of the runs with most of them (the first division):\n"
+    yield "\nRuns with the most abstentions, as a share of their batches (the first division):\n"
     yield from abstentions(rows, judged[0])
-    yield f"\nForetold and seen: medians of the {repeats} divisions, of batches that it does not abstain from:\n"
+    yield f"\nPredicted and observed: medians of the {repeats} divisions, without abstentions:\n"
     yield from reliability(foretold_and_seen(rows, judged))
 
 

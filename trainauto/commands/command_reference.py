@@ -10,13 +10,19 @@ REFERENCE = Path("docs/commands.md")
 
 _INTRODUCTION = """# Commands
 
-Every command with its arguments. This page is generated from their parsers; do not edit it.
+This page lists every command with its arguments. It is generated from their parsers; do not edit it.
 
-`python -m trainauto COMMAND` and, where it is installed, `trainauto COMMAND` are the same. In a clone, `python
-train.py` is `train` and `python test.py` is `test`. `COMMAND --help` says what stands here.
+`python -m trainauto COMMAND` and, after installation, `trainauto COMMAND` are the same. In a clone, `python
+train.py` is `train` and `python test.py` is `test`. `COMMAND --help` prints the same reference.
 
-Exit codes: 0 is success, 1 a run that failed, 2 input that cannot be used, 130, 143 and 129 a run that Ctrl-C,
-SIGTERM or SIGHUP (a terminal that closes) ended after a step, with everything saved.
+| exit code | meaning |
+|---|---|
+| 0 | success |
+| 1 | the run failed |
+| 2 | the input cannot be used |
+| 130, 143, 129 | Ctrl-C, SIGTERM or SIGHUP (a closing terminal) ended the run after a step, with everything saved |
+
+The table shows which command supports which kind of task.
 
 | command | super-resolution | texts | several tasks | fine-tuning |
 |---|---|---|---|---|
@@ -53,7 +59,7 @@ def _of_command(name: str, parser: argparse.ArgumentParser, purpose: str) -> Ite
     arguments = [action for action in parser._actions if not isinstance(action, argparse._HelpAction)]
     shown = [action for action in arguments if action.help != argparse.SUPPRESS]
     if shown:
-        yield "| argument | what it is | default |"
+        yield "| argument | description | default |"
         yield "|---|---|---|"
         yield from map(_row, shown)
         yield ""

@@ -51,16 +51,16 @@ def takes_network(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--checkpoint",
         metavar="WHICH",
-        help="of RUN: best (default; latest where none is known), latest, or a step (of a fine-tuned model an epoch)",
+        help="of RUN: best (default; latest if there is none), latest, or a step (for a fine-tuned model an epoch)",
     )
     takes_options(parser, required=False)
     parser.add_argument(
         "--weights",
         type=Path,
         metavar="FILE",
-        help="instead of RUN: .safetensors or .pth, whose network -opt says; without, it is told from names and shapes",
+        help="instead of RUN: .safetensors or .pth; names and shapes tell its network unless -opt does",
     )
-    parser.add_argument("--param_key", metavar="KEY", help="of --weights: entry that holds them, e.g. params_ema")
+    parser.add_argument("--param_key", metavar="KEY", help="entry of --weights that holds them, e.g. params_ema")
 
 
 def check_network(parsed: argparse.Namespace) -> None:

@@ -9,15 +9,15 @@ from trainauto.core.errors import InputError, Problem
 PROJECTS = ("redux", "basicsr", "neosr")
 
 DESCRIPTION = """\
-Translate an option file of traiNNer-redux, BasicSR or neosr, and say what
-becomes of each of its keys: carried as it is, written otherwise, or left out,
-with the reason and the nearest thing here. Defaults that differ are written
-out, so that the file means the same. Theirs is only read."""
+Translate an option file of traiNNer-redux, BasicSR or neosr. Report each key:
+carried, written otherwise, or left out, with the reason and the nearest
+alternative. Defaults that differ are written out, so that the file means the
+same. Their file is only read."""
 
 EPILOG = """\
-exit codes: 0 is a file that can be used as it is. 2 is one that names a
-network, set, optimizer or schedule which is not here: it is written all the
-same, with that as it was, and the report says what to change.
+exit codes: 0 if the new file can be used as it is. 2 if it names a network,
+set, optimizer or schedule that is not here: these stay as they were, and the
+report says what to change.
 
 examples:
   python -m trainauto convert train_ESRGAN_x4.yml
@@ -34,23 +34,27 @@ def add_to(commands: Commands) -> None:
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("file", nargs="?", type=Path, metavar="FILE", help="theirs: .yml, .yaml, .toml or .json")
+    parser.add_argument(
+        "file", nargs="?", type=Path, metavar="FILE", help="file to convert: .yml, .yaml, .toml or .json"
+    )
     parser.add_argument(
         "--output",
         type=Path,
         metavar="OUT",
         help="file to write; default: FILE_trainauto.yml, in this folder",
     )
-    parser.add_argument("--overwrite", action="store_true", help="replace what is there")
+    parser.add_argument("--overwrite", action="store_true", help="replace an existing file")
     parser.add_argument(
         "--check",
         action="store_true",
-        help="check what was written: options, components, arguments; no data and no weights",
+        help="check the new file: options, components, arguments; no data and no weights",
     )
     parser.add_argument(
-        "--from", dest="project", choices=PROJECTS, help="whose file it is, where that cannot be told from it"
+        "--from", dest="project", choices=PROJECTS, help="project of the file, if its keys leave that open"
     )
-    parser.add_argument("--stats", type=Path, metavar="FOLDER", help="only a table: what becomes of each file in it")
+    parser.add_argument(
+        "--stats", type=Path, metavar="FOLDER", help="only print a table: the result for each file in it"
+    )
     parser.set_defaults(execute=_run)
 
 

@@ -10,9 +10,9 @@ FORMATS = {".png": "png", ".jpg": "jpeg", ".jpeg": "jpeg", ".webp": "webp"}
 """Of sheets, by the ending of their name."""
 
 DESCRIPTION = """\
-Show what a training set makes of its images, before a run: the first samples
-of the run, to the pixel, each beside its high-quality crop, with what was
-drawn for it. Nothing is trained."""
+Show the training samples before a run: the first samples of the run, pixel for
+pixel, each beside its high-quality crop, with its random parameters. Nothing is
+trained."""
 
 EPILOG = """\
 what is written:
@@ -41,7 +41,7 @@ def add_to(commands: Commands) -> None:
     parser.add_argument("--sheet", type=Path, metavar="FILE", help="write a picture of samples, as .png, .jpg or .webp")
     parser.add_argument("--count", type=int, default=8, metavar="N", help="samples on the sheet; default 8")
     parser.add_argument("--folder", type=Path, metavar="OUT", help="write pairs of whole images")
-    parser.add_argument("--overwrite", action="store_true", help="replace what is there")
+    parser.add_argument("--overwrite", action="store_true", help="replace existing files")
     parser.set_defaults(execute=_run)
 
 

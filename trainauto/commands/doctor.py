@@ -9,10 +9,10 @@ def add_to(commands: Commands) -> None:
     """Add the command."""
     parser = commands.add_parser(
         "doctor",
-        help="look at this machine: what is fine, what may hurt, what is broken",
+        help="check this machine: what is fine, what may cause trouble, what is broken",
         description=(
-            "Look at this machine, and with -opt at what a run would need of it. Nothing is changed; a cache_dir that "
-            "the file names may be filled. Exit code 1 where something is broken."
+            "Check this machine, and with -opt also what a run would need. Nothing is changed, except that a "
+            "cache_dir of the file may be filled. The exit code is 1 if something is broken."
         ),
     )
     takes_options(parser, required=False)

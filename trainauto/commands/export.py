@@ -30,9 +30,9 @@ def add_to(commands: Commands) -> None:
     """Add the command."""
     parser = commands.add_parser(
         "export",
-        help="write what a run has trained for other programs",
-        description="Write a trained network for other programs; its averaged weights where there are some. Networks "
-        "of images become safetensors, .pth or ONNX, models of other tasks a folder.",
+        help="write a trained model for other programs",
+        description="Write a trained network for other programs, with its averaged weights if there are any. Image "
+        "networks become safetensors, .pth or ONNX, models of other tasks a folder.",
     )
     takes_network(parser)
     parser.add_argument(
@@ -40,16 +40,16 @@ def add_to(commands: Commands) -> None:
         nargs="?",
         type=Path,
         metavar="OUT",
-        help="file to write, or folder; default NAME_xSCALE_STEP.FORMAT here, of models of other tasks NAME_STEP",
+        help="file or folder to write; default NAME_xSCALE_STEP.FORMAT in this folder, for other tasks NAME_STEP",
     )
     parser.add_argument("--format", choices=FORMATS, help="default: by the suffix of OUT, else safetensors")
-    parser.add_argument("--half", action="store_true", help="float16 in place of float32")
+    parser.add_argument("--half", action="store_true", help="float16 instead of float32")
     parser.add_argument("--size", metavar="HxW", help="onnx: for images of this size only, e.g. 256x256; default any")
-    parser.add_argument("--merge", action="store_true", help="of adapters: a whole model that holds what they add")
+    parser.add_argument("--merge", action="store_true", help="merge adapters into a whole model")
     parser.add_argument(
         "--overwrite",
         action="store_true",
-        help="replace OUT if it is there: a file, or a folder that holds an export alone",
+        help="replace an existing OUT: a file, or a folder that only holds an export",
     )
     parser.set_defaults(execute=_run)
 

@@ -35,20 +35,20 @@ def add_to(commands: Commands) -> None:
         help="write a first option file, suited to this machine",
         description=(
             "Write NAME.yml into this folder: an option file with comments that trains as it stands, suited to this "
-            "machine, with the controller of batches switched on. An option file that is there already is never "
-            "replaced. Beside it lie a list of the images to train on, where some are set aside, and in .trainauto the "
-            "schema that editors check the file by, of the installed version."
+            "machine, with the memory controller switched on. An existing option file is never replaced. If some "
+            "images are set aside for validation, a list of the others is written beside it. .trainauto gets the "
+            "schema of the installed version, by which editors check the file."
         ),
     )
     tasks = "; ".join(f"{task}: {words}" for task, words in TASKS.items())
     parser.add_argument("task", metavar="TASK", help=tasks)
-    parser.add_argument("name", metavar="NAME", help="of the file and of its runs: letters, digits, space, . _ -")
+    parser.add_argument("name", metavar="NAME", help="name of the file and of its runs: letters, digits, space, . _ -")
     parser.add_argument(
         "--images",
         metavar="FOLDER",
         help="sr: high-quality images; without it, photographs that ship with scikit-image and scikit-learn",
     )
-    parser.add_argument("--scale", type=int, metavar="N", help="sr: times larger, 2, 3 or 4; default 4")
+    parser.add_argument("--scale", type=int, metavar="N", help="sr: factor of enlargement, 2, 3 or 4; default 4")
     parser.add_argument(
         "--texts", metavar="PATH", help="text: a file or a folder; without it, help texts that ship with Python"
     )

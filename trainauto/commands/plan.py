@@ -11,23 +11,23 @@ if TYPE_CHECKING:
     from trainauto.forecast.card_answer import CardPlans
 
 DESCRIPTION = """\
-Say before a run which crop sizes (of texts: lengths) and batch sizes fit on
-which card. No card is needed, and nothing is written: one step of the run is
-followed on tensors that have sizes and no data. That takes 10 to 20 seconds for
+Predict before a run which crop sizes (for texts: lengths) and batch sizes fit
+on which card. This needs no card and writes nothing: one step of the run is
+traced on tensors that have sizes and no data. That takes 10 to 20 seconds for
 most networks.
 
-With --measure, a few steps are trained on noise on the device at hand as well,
+With --measure, a few steps are trained on noise on the device at hand, too,
 under up to four pairs of crop and batch that should fit it (its memory, or the
 file's budget). That takes under a minute for small networks, up to some minutes
-for large ones; pairs whose step would take more than 30 s are left out.
+for large ones. Pairs whose step would take more than 30 s are left out.
 
-With --recipes, a file of fine-tuning is followed under each number format, with
-gradient checkpointing and without, in 4 bits and not: what each takes, what
-fits, and what it costs. Of images and texts, the file's own plan is followed
-while none, some or all blocks run again in the backward pass. What the file
-itself says of these is left aside.
+With --recipes, it compares settings, whatever the file says of them.
+Fine-tuning is traced in each number format, with and without gradient
+checkpointing, in 4 bits and not: what each takes, what fits, and what it costs.
+For images and texts, the file's own plan is traced while none, some or all
+blocks run again in the backward pass.
 
-With --python, the run is code instead of an option file: a function without
+With --python, it plans code instead of an option file: a function without
 arguments that returns trainauto.PlanRequest(model, loss, shapes, bounds=...),
 in a module of this folder or an installed one."""
 
@@ -56,7 +56,7 @@ def add_to(commands: Commands) -> None:
     """Add the command."""
     parser = commands.add_parser(
         "plan",
-        help="say which crops (or lengths of texts) and batches fit on which card",
+        help="predict which crops (or lengths of texts) and batches fit on which card",
         description=DESCRIPTION,
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -69,9 +69,9 @@ def add_to(commands: Commands) -> None:
         "--card", action="append", default=[], metavar="NAME", help='e.g. "RTX 3060 12GB"; may be repeated'
     )
     parser.add_argument(
-        "--vram", action="append", default=[], metavar="SIZE", help="a card of so much memory, e.g. 16GiB"
+        "--vram", action="append", default=[], metavar="SIZE", help="a card with this memory, e.g. 16GiB"
     )
-    parser.add_argument("--list-cards", action="store_true", help="list the cards that are known")
+    parser.add_argument("--list-cards", action="store_true", help="list the known cards")
     parser.add_argument(
         "--measure",
         action="store_true",
@@ -80,22 +80,22 @@ def add_to(commands: Commands) -> None:
     parser.add_argument(
         "--recipes",
         action="store_true",
-        help="what fits by gradient checkpointing, of fine-tuning by number format and 4 bits too, and what each costs",
+        help="what fits, and its cost, by gradient checkpointing; for fine-tuning also by number format and 4 bits",
     )
     parser.add_argument(
         "--by-module",
         action="store_true",
-        help="also say what the first plan takes, reserved memory by kind of segments, and what holds it by module",
+        help="also break down the first plan: reserved memory by kind of segments, and holders by module",
     )
     parser.add_argument(
         "--ranks",
         type=int,
         default=1,
         metavar="N",
-        help="plan for N processes that train together, each on such a card",
+        help="plan for N processes that train together, each on its own card",
     )
     parser.add_argument("--json", action="store_true", help="print JSON, in bytes")
-    parser.add_argument("--png", type=Path, metavar="FILE", help="draw expected peaks and how far each card goes")
+    parser.add_argument("--png", type=Path, metavar="FILE", help="draw expected peaks and the limit of each card")
     parser.set_defaults(execute=_run)
 
 

@@ -13,13 +13,13 @@ SHRINKING = ("matlab", "antialiased")
 OFF = "off"
 
 DESCRIPTION = """\
-Prepare folders of images for super-resolution training: cut them into tiles,
-leave out near-duplicates, tiles of low detail and blocky ones, and make
-low-quality partners. Originals are only read.
+Prepare folders of images for super-resolution training. It cuts them into
+tiles, leaves out near-duplicates, blocky tiles and tiles with little detail,
+and can make low-quality tiles. Originals are only read.
 
-Without --write nothing is made but OUT/report.json, and what would be left out
-is listed. The same command with --write does it. A command that was stopped or
-killed continues when it is started again."""
+Without --write it only writes OUT/report.json and lists the tiles that would be
+left out. The same command with --write makes the tiles. A command that was
+stopped or killed continues when you start it again."""
 
 EPILOG = """\
 what is written:
@@ -40,17 +40,17 @@ def add_to(commands: Commands) -> None:
     """Add the command."""
     parser = commands.add_parser(
         "prepare",
-        help="cut folders of images into tiles for training, and leave out what teaches nothing",
+        help="cut folders of images into tiles for training, and leave out unsuitable ones",
         description=DESCRIPTION,
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("sources", type=str, nargs="+", metavar="SOURCE", help="folder of images, or an image")
-    parser.add_argument("out", type=Path, metavar="OUT", help="folder that is made, outside of every SOURCE")
+    parser.add_argument("out", type=Path, metavar="OUT", help="folder to write, outside every SOURCE")
     parser.add_argument("--write", action="store_true", help="write the tiles; without it, only report")
     parser.add_argument("--tile", type=int, default=480, metavar="PX", help="side of tiles; default 480")
-    parser.add_argument("--overlap", type=int, default=0, metavar="PX", help="what neighbours share; default 0")
-    parser.add_argument("--scale", type=int, metavar="N", help="how much smaller low-quality tiles are; needs --lq")
+    parser.add_argument("--overlap", type=int, default=0, metavar="PX", help="overlap of neighbouring tiles; default 0")
+    parser.add_argument("--scale", type=int, metavar="N", help="factor between the two sizes of tiles; needs --lq")
     parser.add_argument(
         "--lq",
         metavar="HOW",
@@ -58,15 +58,25 @@ def add_to(commands: Commands) -> None:
         "whose training set is a RealESRGANDataset",
     )
     _takes_threshold(
-        parser, "--duplicates", "BITS", 4, _bits, "leave out images whose 64-bit hashes differ by at most this"
+        parser,
+        "--duplicates",
+        "BITS",
+        4,
+        _bits,
+        "leave out images whose 64-bit hashes differ by at most this",
     )
     _takes_threshold(
         parser, "--detail", "LEVELS", 0.5, _number, "leave out tiles whose neighbouring pixels differ by less (of 255)"
     )
     _takes_threshold(
-        parser, "--blockiness", "RATIO", 1.4, _number, "leave out tiles with a stronger grid of JPEG blocks; 1 is none"
+        parser,
+        "--blockiness",
+        "RATIO",
+        1.4,
+        _number,
+        "leave out tiles with a stronger grid of JPEG blocks; 1: none",
     )
-    parser.add_argument("--workers", type=int, metavar="N", help="processes; default: one a core")
+    parser.add_argument("--workers", type=int, metavar="N", help="processes; default: one for each core")
     parser.set_defaults(execute=_run)
 
 

@@ -9,8 +9,8 @@ def add_to(commands: Commands) -> None:
     """Add the command."""
     parser = commands.add_parser(
         "replay",
-        help="repeat a run, step by step",
-        description="Repeat a run's plans step by step, here or on another machine, into a run directory of its own.",
+        help="repeat a run step by step",
+        description="Repeat a run step by step, on this or another machine, in a new run directory.",
     )
     takes_run(parser)
     parser.add_argument("--until", type=int, metavar="STEP", help="end after this step")

@@ -14,10 +14,10 @@ def add_to(commands: Commands) -> None:
     """Add the command."""
     parser = commands.add_parser(
         "report",
-        help="say what was predicted of a run's memory and what was measured, compare runs, or list them",
-        description="Say what was predicted of a run's memory and what was measured, by phase; also while it trains. "
-        "Of several runs, say which options differ, how each went, and which validates best. "
-        "Of a folder with runs below, list them.",
+        help="compare predicted with measured memory of a run, compare runs, or list them",
+        description="Compare predicted with measured memory of a run by phase, also while it trains. "
+        "For several runs, print which options differ, how each went, and which validates best. "
+        "For a folder of runs, list them.",
     )
     parser.add_argument(
         "runs",
@@ -26,18 +26,18 @@ def add_to(commands: Commands) -> None:
         metavar="RUN",
         help="folder of a run, experiments/NAME for its newest, or experiments",
     )
-    parser.add_argument("--list", action="store_true", help="list all runs below, of experiments/NAME as well")
+    parser.add_argument("--list", action="store_true", help="list all runs below, also those of experiments/NAME")
     how = parser.add_mutually_exclusive_group()
     how.add_argument("--json", action="store_true", help="print JSON, in bytes")
     how.add_argument(
         "--html", action="store_true", help="write the page: dashboard.html of a run, comparison.html of several"
     )
     how.add_argument(
-        "--serve", action="store_true", help="show the page to browsers of this machine, live, until Ctrl-C"
+        "--serve", action="store_true", help="serve the live page to browsers on this machine until Ctrl-C"
     )
-    parser.add_argument("--out", type=Path, metavar="FILE", help="with --html: where to write it")
-    parser.add_argument("--port", type=int, help="with --serve: the port; else a free one from 6010 on")
-    parser.add_argument("--open", action="store_true", help="show the page in a browser")
+    parser.add_argument("--out", type=Path, metavar="FILE", help="with --html: file to write")
+    parser.add_argument("--port", type=int, help="with --serve: the port; default: the first free one from 6010 on")
+    parser.add_argument("--open", action="store_true", help="open the page in a browser")
     parser.set_defaults(execute=_run)
 
 

@@ -15,7 +15,7 @@ def add_to(commands: Commands) -> None:
         "--task",
         choices=["super_resolution", "text", "multitask", "finetune"],
         default="super_resolution",
-        help="whose",
+        help="task of the option files",
     )
     parser.add_argument("--markdown", action="store_true", help="print the options reference instead")
     written = (

@@ -17,11 +17,11 @@ def add_to(commands: Commands) -> None:
     """Add the command."""
     parser = commands.add_parser(
         "test",
-        help="measure what a run has trained",
-        description="Measure what a run has trained on its validation sets: a language model by its perplexity, a "
-        "model of several tasks by the accuracy of each. Networks of images have bicubic enlargement beside them, and "
-        "may be measured on what a test file names; with both, the run's network on the file's sets. A fine-tuned "
-        "model answers what its run set aside, or the conversations of FOLDER. Figures go to results/NAME.",
+        help="measure a trained model",
+        description="Measure a trained model on the validation sets of its run: a language model by perplexity, a "
+        "model of several tasks by the accuracy of each. Image networks are compared with bicubic enlargement, and can "
+        "use the sets of a test file instead. A fine-tuned model answers the validation conversations of its run, or "
+        "those of FOLDER. Figures go to results/NAME.",
     )
     parser.add_argument(
         "run", nargs="?", type=Path, metavar="RUN", help="folder of a run, or experiments/NAME for its newest"
@@ -30,16 +30,16 @@ def add_to(commands: Commands) -> None:
         "folder",
         nargs="?",
         metavar="FOLDER",
-        help="high-quality images (of a fine-tuned model: conversations), instead of the run's validation sets",
+        help="high-quality images (for a fine-tuned model: conversations), instead of the run's validation sets",
     )
-    parser.add_argument("--lq", metavar="FOLDER", help="their low-quality partners; without it they are made (bicubic)")
+    parser.add_argument("--lq", metavar="FOLDER", help="their low-quality partners; default: made by bicubic shrinking")
     parser.add_argument(
         "--checkpoint",
         metavar="WHICH",
-        help="of RUN: best (default; latest where none is known), latest, or a step (of a fine-tuned model an epoch)",
+        help="of RUN: best (default; latest if there is none), latest, or a step (for a fine-tuned model an epoch)",
     )
     takes_options(parser, required=False)
-    parser.add_argument("--answers", type=int, metavar="N", help="of a fine-tuned model: answers to print (5)")
+    parser.add_argument("--answers", type=int, metavar="N", help="for a fine-tuned model: answers to print (5)")
     parser.add_argument("--device", choices=["auto", "cpu", "cuda"], help="instead of the option file's")
     parser.set_defaults(execute=_run)
 

@@ -10,20 +10,18 @@ def add_to(commands: Commands) -> None:
     """Add the command."""
     parser = commands.add_parser("train", help="train a network", description="Train the network of an option file.")
     takes_options(parser)
-    parser.add_argument(
-        "--auto_resume", action="store_true", help="resume the latest run of this name, if there is one"
-    )
+    parser.add_argument("--auto_resume", action="store_true", help="resume the latest run of this name, if one exists")
     parser.add_argument(
         "--accept_samples",
         action="store_true",
-        help="with --auto_resume: train on the files that are there now, where they are not those that the run began "
-        "with, and begin an epoch with them",
+        help="with --auto_resume: accept training files that differ from those that the run began with, and begin an "
+        "epoch with them",
     )
     parser.add_argument(
         "--launcher",
         choices=["none", "pytorch"],
         default="none",
-        help="pytorch: one of several ranks, started by torchrun --nproc-per-node N -m trainauto train ...",
+        help="pytorch: this process is one of several ranks of torchrun --nproc-per-node N -m trainauto train ...",
     )
     # Older versions of torchrun's predecessor passed it; the environment says the same.
     parser.add_argument("--local_rank", "--local-rank", help=argparse.SUPPRESS)

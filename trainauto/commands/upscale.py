@@ -7,16 +7,15 @@ from trainauto.commands.common_arguments import Commands, takes_network
 from trainauto.core.errors import InputError
 
 DESCRIPTION = """\
-Enlarge a picture, or all in a folder and its subfolders, with a trained
-network. Pictures are written as PNG of 8 bits under the same names, with their
-colour profiles; those that are there already are left out, so that the same
-command continues where it was stopped. Each says which network made it: those
-of another one are refused, unless --overwrite replaces them.
+Enlarge a picture, or all pictures in a folder and its subfolders, with a
+trained network. Output is PNG of 8 bits under the same names, with the colour
+profiles. Existing outputs are skipped, so that the same command continues after
+a stop. Each output records its network. Outputs of another network are refused
+unless you pass --overwrite.
 
-A picture is enlarged as a whole where memory allows, else in the largest tiles
-that are predicted to fit. Each file is whole or not there at all. How long it
-takes follows from network and device: a bar shows what is left of a picture,
-and each one's line how long it took."""
+A picture is enlarged as a whole if memory allows, otherwise in the largest
+tiles that are predicted to fit. Files are written atomically. A bar shows the
+progress of a picture, and a line its time."""
 
 EPILOG = """\
 what is printed:
@@ -46,11 +45,13 @@ def add_to(commands: Commands) -> None:
     takes_network(parser)
     parser.add_argument("input", type=Path, metavar="INPUT", help="a picture, or a folder of pictures")
     parser.add_argument("output", type=Path, metavar="OUTPUT", help="a .png, or a folder")
-    parser.add_argument("--budget", metavar="SIZE", help="memory it may take, e.g. 1GiB; else most of what is free")
+    parser.add_argument("--budget", metavar="SIZE", help="memory limit, e.g. 1GiB; default: most of the free memory")
     parser.add_argument("--device", choices=["auto", "cpu", "cuda"], default="auto", help="auto takes CUDA if any")
     parser.add_argument("--tile", type=int, metavar="PX", help="side of tiles; by default the largest that fits")
-    parser.add_argument("--overlap", type=int, metavar="PX", help="what tiles see beyond their own; else measured")
-    parser.add_argument("--overwrite", action="store_true", help="write pictures anew that are there already")
+    parser.add_argument(
+        "--overlap", type=int, metavar="PX", help="context of a tile around its own pixels; default: measured"
+    )
+    parser.add_argument("--overwrite", action="store_true", help="replace existing outputs")
     parser.add_argument("--json", action="store_true", help="print the figures as JSON, in bytes")
     parser.set_defaults(execute=_run)
 

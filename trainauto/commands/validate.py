@@ -9,15 +9,15 @@ def add_to(commands: Commands) -> None:
     """Add the command."""
     parser = commands.add_parser(
         "validate",
-        help="check an option file by one real step that leaves nothing behind",
+        help="check an option file by one real step that saves nothing",
         description=(
-            "Check an option file: options, every file it names, then one real step on its data and one validation "
-            "image. Nothing of it is kept. Exit code 2: the input cannot be used; 1: the step failed."
+            "Check an option file: options, every file that it names, one real step on its data and one validation "
+            "image. Nothing is saved. The exit code is 2 if the input cannot be used, 1 if the step failed."
         ),
     )
     takes_options(parser)
     parser.add_argument("--steps", type=int, default=1, metavar="N", help="steps to train (1)")
-    parser.add_argument("--decode", action="store_true", help="decode every image, and refuse damaged ones")
+    parser.add_argument("--decode", action="store_true", help="decode every image and refuse damaged ones")
     parser.set_defaults(execute=_run)
 
 
