@@ -106,7 +106,8 @@ def page(facts: Mapping[str, NetworkFacts], figures: Mapping[str, Mapping[str, A
     counts = ", ".join(f"{title} {count}" for title, count in PUBLISHED.items())
     words = {"batch": BATCH, "output": OUTPUT_PX, "most": MOST, "counts": counts, "install": INSTALL}
     for paragraph in HEAD.format(context=size_text(CONTEXT_BYTES), **words).split("\n\n"):
-        yield from [*wrap(paragraph, WIDTH, break_on_hyphens=False), ""]
+        indent = "  " if paragraph.startswith("- ") else ""
+        yield from [*wrap(paragraph, WIDTH, subsequent_indent=indent, break_on_hyphens=False), ""]
     yield from TABLE.splitlines()
     titles = sorted(
         {fact.title for fact in facts.values()}, key=lambda title: (-PUBLISHED.get(title, 0), title.lower())
@@ -121,30 +122,36 @@ def page(facts: Mapping[str, NetworkFacts], figures: Mapping[str, Mapping[str, A
 HEAD = """\
 # Networks, and what they take to train
 
-Written by `python scripts/bench/networks.py`, which traces each network as `python -m trainauto plan` does. **These are
-predictions**: nothing was trained, and no card was there. For a recipe and a card of your own:
-[What will fit](plan.md); for the arguments of a network: `python -m trainauto list archs NAME`, or
-[options.md](options.md).
+This page lists the memory that each network needs for one training recipe. **The figures are predictions**: nothing was
+trained, and no GPU was used. `python scripts/bench/networks.py` writes the page. It traces each network as `python -m
+trainauto plan` does. For your own recipe and GPU see [What fits](plan.md). `python -m trainauto list archs NAME` and
+[options.md](options.md) list the arguments of a network.
 
-The recipe: batch {batch}, crops of {output} x {output} px of the high-quality image (64 x 64 px of the input at scale
-4), bfloat16 autocast, L1, AdamW, averages. *Peak* is the expected peak of allocated memory of such a step. It *fits* a
-card where it stays, with 99 % probability, within what `plan` lets a run fill of it: 85 % of the 12 GiB of
-an RTX 3060, 90 % of the 24 GiB of an RTX 4090; {context} are left for CUDA itself. The number is the largest batch at
-that crop that does ({most}+: larger ones were not looked for); where it is smaller than {batch}, the recipe trains in
-pieces (DAT and DCTLSA, which have BatchNorm, do not), with smaller crops, or with
-`memory: {{gradient_checkpointing: true}}`.
+The recipe has batch {batch} and crops of {output} x {output} px of the high-quality image, which are 64 x 64 px of the
+input at scale 4. It uses bfloat16 autocast, an L1 loss, AdamW and averaged weights.
 
-Ordered by how many published models there are (of 671: {counts}), then by name. *spandrel*: the network comes from the
-package spandrel (`{install}`); the others are trainauto's own. *Crop* is that of the input: a network whose windows do
-not divide 64 has the next larger one that they do."""
+- *Peak* is the expected peak of allocated memory of a step.
+
+- A network *fits* a card if its peak stays within the target with 99 % probability. The target is 85 % of the
+12 GiB of an RTX 3060 and 90 % of the 24 GiB of an RTX 4090, with {context} left for CUDA itself.
+
+- The number is the largest batch that fits at that crop; {most}+ is the largest that was tried. If it is smaller than
+{batch}, the recipe needs micro-batches, smaller crops, or `memory: {{gradient_checkpointing: true}}`. DAT and DCTLSA
+cannot use micro-batches, since they have BatchNorm.
+
+- *spandrel* marks networks from the package spandrel (`{install}`); the others are trainauto's own.
+
+- *Crop* is that of the input. If a network's windows do not divide 64, it is the next larger size that they do.
+
+Rows are ordered by the number of published models (of 671: {counts}), then by name."""
 
 TABLE = """\
 | network | from | weights | scale | crop | peak | 12 GB | 24 GB |
 |---|---|---:|---:|---:|---:|---:|---:|"""
 
 FOOT = """
-Memory follows from the network, the crop and the batch; time does not. A network of few weights may take much of it:
-what counts are the features that the backward pass needs."""
+Memory depends on the network, the crop and the batch. The number of weights says little: most of the memory holds the
+activations that the backward pass needs."""
 
 
 def row(facts: NetworkFacts, figures: Mapping[str, Any]) -> str:

@@ -33,12 +33,13 @@ in a module of this folder or an installed one."""
 
 EPILOG = """\
 what is printed:
-  the crop (lq_size, pixels of the network's input; of texts the length of the
-  longest sample in tokens; of code, the size it names) and the batch that a run
-  would go to on each card, with its expected peak of memory; the "99 % bound"
-  that the peak stays within with a probability of 99 %; and the target, which
-  that bound must not pass (target_vram_usage of the card's memory)
-  the largest batch for some crops, or lengths; of conversations, how many fit
+  for each card, the crop and the batch that a run would use, with its expected
+  peak of memory. The crop is lq_size in pixels of the network's input; for
+  texts, the length of the longest sample in tokens; for code, the size that it
+  names
+  the "99 % bound", below which the peak stays with a probability of 99 %, and
+  the target (target_vram_usage of the card's memory), which it must not exceed
+  the largest batch for some crops or lengths; for conversations, how many fit
   beyond what a step of the file holds
   with --measure: predicted against measured peak of memory, by how much the
   prediction was off, and how long a step took

@@ -19,12 +19,12 @@ progress of a picture, and a line its time."""
 
 EPILOG = """\
 what is printed:
-  one line a picture: its size, the size it was enlarged to, seconds
-  where tiles are needed: by how many pixels they overlap, which is measured
-  once, on the first such picture, so that no seams can be seen
-  at the end: how many pictures and megapixels (of the input); whether they ran
-  whole or in how many tiles; the peak of memory, as predicted before it ran,
-  as measured, and how much there was
+  one line a picture: its size, the enlarged size, seconds
+  with tiles: by how many pixels they overlap, which is measured once, on the
+  first such picture, so that no seams are visible
+  at the end: the number of pictures and megapixels (of the input); whether they
+  ran whole or in how many tiles; the peak of memory, as predicted before it
+  ran, as measured, and the memory available
 
 examples:
   python -m trainauto upscale experiments/my_first photos/ large/
