@@ -14,11 +14,11 @@ from trainauto.tasks.text.boosted_trees import BoostedTrees, Floats, from_fixed_
 from trainauto.tasks.text.spike_classifier import Calibration, SpikeClassifier, TrainingRange
 
 SETTINGS = {"max_iter": 100, "learning_rate": 0.06, "max_leaf_nodes": 4, "min_samples_leaf": 100}
-"""Small trees: 73 runs are few, and rows of a run are alike (docs/classifier.md has what others gave)."""
+"""Small trees: 73 runs are few, and rows of a run are alike (docs/benchmarks/classifier.md has others)."""
 
 PRIOR_RUNS = 50
 """How strongly the calibration is drawn to the trees' own probabilities: of some 50 runs, few have rows near any one
-score, and a freer curve follows those few (docs/classifier.md has what others gave)."""
+score, and a freer curve follows those few (docs/benchmarks/classifier.md has others)."""
 
 PROBABILITIES = 1000
 """Steps of the staircase that stands for the calibration's curve; each has the probability of its upper end."""

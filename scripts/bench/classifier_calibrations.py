@@ -1,4 +1,4 @@
-"""Ways to calibrate the memory classifier, beside the one it has: the tables of docs/classifier.md.
+"""Ways to calibrate the memory classifier, beside the one it has: the tables of docs/benchmarks/classifier.md.
 
     python scripts/bench/classifier_calibrations.py [--repeats 10] [--first-seed 100]
 
