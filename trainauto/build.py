@@ -135,8 +135,7 @@ def build_run(
                 take_up(run, parts, start.configured_samples, directory, checkpoint, sets.accepted)
             if start.one_by_one:  # not before: a checkpoint holds the form of its own run
                 take_loop_form(run.model.optimizers.values())
-            if ranks.is_first:
-                _write_metadata(run, parts, start, directory)
+            ranks.broadcast_object(partial(_write_metadata, run, parts, start, directory))
             try:
                 yield run
             finally:
@@ -354,7 +353,7 @@ def _sinks(parts: RunParts, directory: RunDirectory) -> Sequence[Sink]:
 
 
 def _write_metadata(run: Run, parts: RunParts, start: WarmStart, directory: RunDirectory) -> None:
-    """Write what later commands read of the run besides its logs."""
+    """Write what later commands read of the run besides its logs; where that fails, all ranks are to hear of it."""
     configured = run.batch_scaling.configured_samples, start.configured_samples
     steps, world_size = run.progress.steps, parts.ranks.world_size
     keep_sets(directory, parts.task.datasets, steps)

@@ -1,4 +1,4 @@
-"""One rank that says what it heard from the others: messages of all lengths, and none.
+"""One rank that says what it heard from the others: messages of all lengths, none, and why there is no resume.
 
 python -m tests.integration.rank_messages OUT
 """
@@ -7,9 +7,23 @@ import json
 import sys
 from pathlib import Path
 
-from trainauto.distributed.communicator import any_of, init_distributed
+from trainauto.builders.distributed_setup import earlier_run
+from trainauto.core.errors import InputError
+from trainauto.distributed.communicator import Communicator, any_of, init_distributed
+from trainauto.options.run_options import RunSettings
+from trainauto.options.tracker_options import TrackerOptions
+from trainauto.storage.run_lock import RunLock
 
 PAYLOADS = ([b"", b"x" * 10**6, b""], [b"abc", b"", b"d" * 5], [b"", b"", b""])
+
+
+def why_no_resume(ranks: Communicator) -> str:
+    settings = RunSettings(Path(), ("path", "root"), "unreadable", 1, 1, 1, False, TrackerOptions(), None)
+    try:
+        earlier_run(settings, ranks, RunLock(), auto_resume=True, restarted=False)
+    except InputError as error:
+        return str(error)
+    return ""
 
 
 def main(out: str) -> None:
@@ -21,6 +35,7 @@ def main(out: str) -> None:
             "first": ranks.broadcast_object(lambda: "f" * 5000),
             "gathered": [[len(one) for one in ranks.gather(payloads[ranks.rank])] for payloads in PAYLOADS],
             "any": [any_of(ranks, ranks.rank == 1), any_of(ranks, False)],
+            "resume": why_no_resume(ranks),
         }
     Path(out).write_text(json.dumps(heard))
 

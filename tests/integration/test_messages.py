@@ -8,6 +8,9 @@ from tests.integration.ranks import finish, start
 
 
 def test_messages_of_any_length_arrive(tmp_path: Path) -> None:
+    """So does an error of the system on the first rank alone, that of a name too long for a folder."""
+    (tmp_path / "unreadable").mkdir()
+    (tmp_path / "unreadable" / "current").symlink_to("n" * 300)
     done = finish(start(["-m", "tests.integration.rank_messages", "heard_{rank}.json"], 3, tmp_path))
     assert [code for code, _ in done] == [0, 0, 0], done
     for rank in range(3):
@@ -17,5 +20,6 @@ def test_messages_of_any_length_arrive(tmp_path: Path) -> None:
         assert heard["empty"] == [{}, {}, {}]
         assert heard["first"] == "f" * 5000
         assert heard["any"] == [True, False]
+        assert ("File name too long" if rank == 0 else "rank 0 says why") in heard["resume"]
         expected = [[len(one) for one in payloads] for payloads in PAYLOADS] if rank == 0 else [[], [], []]
         assert heard["gathered"] == expected

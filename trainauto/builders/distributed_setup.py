@@ -1,6 +1,7 @@
 """What ranks settle before a run: that they have the same one, who may use how much memory, and where it is kept."""
 
 import hashlib
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -137,17 +138,23 @@ def earlier_run(
     if not (auto_resume or restarted):
         return None, None, None
     refused: list[InputError] = []
+    looked: list[Checkpoints] = []
 
     def look() -> list[str] | None:
-        directory = RunDirectory.current(settings.root, settings.name)
-        if directory is None or not (auto_resume or was_launched_as(directory, launch_of_now())):
-            return []
         try:
+            directory = RunDirectory.current(settings.root, settings.name)
+            if directory is None or not (auto_resume or was_launched_as(directory, launch_of_now())):
+                return []
             lock.take(directory.path)
             remove_leftovers(directory.path, below=True)
-            newest = checkpoints_of(directory, settings, ranks).newest_whole()
+            looked.append(checkpoints_of(directory, settings, ranks))
+            newest = looked[0].newest_whole()
         except InputError as error:
             refused.append(error)
+            return None
+        except OSError as error:
+            what = f"the run to resume in {settings.root / settings.name} cannot be looked at: {error}"
+            refused.append(InputError(Problem(what, advice="Nothing was moved. Try again once it can be read.")))
             return None
         return [str(directory.path), *([str(newest)] if newest else [])]
 
@@ -155,16 +162,26 @@ def earlier_run(
     if names is None:
         raise refused[0] if refused else InputError("the run cannot be resumed; rank 0 says why")
     paths = [Path(name) for name in names]
-    for path in paths:
-        if not path.is_dir():
-            advice = f"Ranks on several machines need a folder that all of them share: {'.'.join(settings.root_key)}."
-            raise InputError(Problem(f"rank {ranks.rank} does not see {path}", advice=advice))
+    _seen_by_all(paths, settings, ranks)
     if not paths:
         return None, None, None
     directory = RunDirectory(paths[0])
-    checkpoints = checkpoints_of(directory, settings, ranks)
-    checkpoints.latest()  # which one is the best
+    # The first rank's know which one is the best; the others only look at theirs.
+    checkpoints = looked[0] if looked else checkpoints_of(directory, settings, ranks)
     return directory, checkpoints, paths[1] if len(paths) > 1 else None
+
+
+def _seen_by_all(paths: Sequence[Path], settings: RunSettings, ranks: Communicator) -> None:
+    """Refuse, on all ranks, folders that one of them does not see.
+
+    Raises:
+        InputError: names the first such rank.
+    """
+    missing = next((str(path) for path in paths if not os.path.isdir(path)), None)  # noqa: PTH112  # raises nothing
+    for rank, message in enumerate(ranks.all_gather_object({"missing": missing})):
+        if message["missing"] is not None:
+            advice = f"Ranks on several machines need a folder that all of them share: {'.'.join(settings.root_key)}."
+            raise InputError(Problem(f"rank {rank} does not see {message['missing']}", advice=advice))
 
 
 def checkpoints_of(directory: RunDirectory, settings: RunSettings, ranks: Communicator) -> Checkpoints:

@@ -62,11 +62,14 @@ def _continue_run(run: Run, directory: RunDirectory, checkpoint: Path | None, ch
     every, step = run.frequencies.validate, run.progress.steps
     # Under another interval nobody can tell whether it was due; after the last step it always was.
     is_same = run.validated_every in (None, every) and not any(line.startswith("val.val_freq:") for line in changes)
-    if run.ranks.is_first:
-        are_same = is_same and not any(line.startswith(("val.", "datasets.")) for line in changes)
-        validated_before = run.validators and are_same
+    are_same = is_same and not any(line.startswith(("val.", "datasets.")) for line in changes)
+    validated_before = run.validators and are_same
+
+    def rewind_logs() -> None:
         rewind(directory, step, validates_every=every if validated_before else 0)
         _log_rollback(run, directory)
+
+    run.ranks.broadcast_object(rewind_logs)  # where it fails, the others hear of it
     for line in changes:
         logger.warning("%s%s", CHANGED, line)
     if changes and run.controls.stop_reason:
