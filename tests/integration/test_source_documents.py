@@ -121,9 +121,10 @@ training_args = MemoryAwareTrainingArguments(
 """,
     (BRAINVLM, 15): """
 train_dataloader, task_type = dataloader, "T1"
-sure = predictor.predict_sample_memory("T1")
-def get_gpu_memory():
-    return 900.0
+sure, priced = predictor.predict_sample_memory("T1"), predictor.as_cost()
+def get_gpu_memory():  # 1.3 times what the batch in the loop was predicted to take
+    tokens, images = (max(told[name] for told in batch.metadata) for name in ("num_tokens", "num_images"))
+    return 1.3 * float(priced.cost(len(batch.metadata), tokens, len(batch.metadata) * images)) / 2**20
 """,
 }
 """What a block needs before it runs."""
@@ -160,7 +161,7 @@ assert Path("trainer/training_metrics/training_report.json").is_file()
     (BRAINVLM, 13): "config.check()",
     (BRAINVLM, 14): "assert estimates['estimated_batches'] > 0",
     (BRAINVLM, 15): """
-assert predictor.predict_sample_memory("T1") == sure  # 900 MiB are no peak of one sample
+assert 1.15 * sure < predictor.predict_sample_memory("T1") < 1.4 * sure
 """,
     (BRAINVLM, 16): """
 from trainauto.core.errors import InputError

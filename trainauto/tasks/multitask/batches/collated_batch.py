@@ -1,5 +1,6 @@
 """A batch of samples of several kinds: the tensors a model is called with, and beside them what people may want."""
 
+import weakref
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -7,6 +8,8 @@ import torch
 from torch import Tensor
 
 METADATA = "metadata"
+
+_newest: "list[weakref.ref[CollatedBatch]]" = []
 
 
 class CollatedBatch(dict[str, Tensor]):
@@ -34,4 +37,20 @@ class CollatedBatch(dict[str, Tensor]):
     def to(self, device: torch.device | str, *, non_blocking: bool = False) -> "CollatedBatch":
         """Return the batch on a device."""
         tensors = {name: tensor.to(device, non_blocking=non_blocking) for name, tensor in self.items()}
-        return CollatedBatch(tensors, self.metadata)
+        moved = CollatedBatch(tensors, self.metadata)
+        if newest_batch() is self:
+            note_newest(moved)
+        return moved
+
+
+def note_newest(batch: CollatedBatch) -> None:
+    """Note that this is the batch that was made last in this process."""
+    _newest[:] = [weakref.ref(batch)]
+
+
+def newest_batch() -> CollatedBatch | None:
+    """Return the batch that was made last in this process, as long as it is held anywhere; ``None`` else.
+
+    In a loop over a ``DataLoader`` without workers that is the batch of the loop. Those of workers are not known.
+    """
+    return _newest[0]() if _newest else None

@@ -7,7 +7,7 @@ import torch
 
 from trainauto.core.errors import InputError, Problem, nearest
 from trainauto.integrations.map_samples import MapStyle
-from trainauto.tasks.multitask.batches.collated_batch import CollatedBatch
+from trainauto.tasks.multitask.batches.collated_batch import CollatedBatch, note_newest
 from trainauto.tasks.multitask.batches.collated_labels import collated_labels
 from trainauto.tasks.multitask.batches.padded_images import Shape, first_image_shape, padded_images
 from trainauto.tasks.multitask.batches.padded_rows import (
@@ -108,7 +108,9 @@ class HeterogeneousCollator:
         tensors |= padded_images(samples, self.dtype, self.image_shape)
         tensors["task_ids"] = torch.tensor([self._task_id(sample, n) for n, sample in enumerate(samples)])
         metadata = [_metadata(sample, row) for sample, row in zip(samples, rows, strict=True)]
-        return CollatedBatch(tensors, metadata)
+        batch = CollatedBatch(tensors, metadata)
+        note_newest(batch)
+        return batch
 
     def count_tokens(self, sample: Mapping[str, Any]) -> int:
         """Return how many tokens the row of a sample has, before it is padded."""

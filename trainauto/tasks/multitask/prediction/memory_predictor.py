@@ -3,6 +3,7 @@
 import logging
 from collections import Counter, defaultdict, deque
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from math import exp, log
 from typing import Any
 
@@ -13,9 +14,11 @@ from torch.optim import Optimizer
 
 from trainauto.core.errors import InputError, Problem, nearest
 from trainauto.core.units import GIB, MIB
+from trainauto.core.words import counted
 from trainauto.data.packing import IntArray
 from trainauto.integrations.map_samples import MapStyle
 from trainauto.memory.cost.ratio_prior import student4
+from trainauto.tasks.multitask.batches.collated_batch import CollatedBatch, newest_batch
 from trainauto.tasks.multitask.prediction.batch_memory import BatchMemory, PaddedShape
 from trainauto.tasks.multitask.prediction.batch_templates import BatchTemplates, MakeBatch
 from trainauto.tasks.multitask.prediction.device_room import usable_device
@@ -32,9 +35,9 @@ Tasks = Sequence[str] | Mapping[str, int]
 Samples = MapStyle | Mapping[str, TaskSize]
 """A dataset, or the largest sample of each task."""
 
-LIKELY_ONE = 3.0
-"""Times what a traced model is predicted to take for one sample, up to which a peak may be that of one: traces are
-within some per cent, and small batches take a constant beside that."""
+LIKELY = 3.0
+"""Times what a traced model is predicted to take for a batch, up to which a peak may be that batch's: traces are within
+some per cent, and small batches take a constant beside that."""
 
 JUDGED = 20
 """Last records of each task that its accuracy is the mean of."""
@@ -81,6 +84,30 @@ class PredictedCost:
         if not 0 < probability < 1:
             raise ValueError(f"a probability lies between 0 and 1, got {probability}")
         return max(1.0, exp(student4(1 - probability) * self._scale))
+
+
+@dataclass(frozen=True)
+class _Recorded:
+    """A batch whose peak was measured.
+
+    Attributes:
+        tasks: how many samples it has of each.
+        tokens: of its longest text; ``None`` for that of the largest samples of its tasks.
+        images: of the sample with most, likewise.
+    """
+
+    tasks: Mapping[str, int]
+    tokens: int | None = None
+    images: int | None = None
+
+    @classmethod
+    def of(cls, batch: CollatedBatch) -> "_Recorded":
+        told = batch.metadata
+        return cls(
+            Counter(str(sample["task_type"]) for sample in told),
+            max(sample["num_tokens"] for sample in told),
+            max(sample["num_images"] for sample in told),
+        )
 
 
 class MemoryPredictor:
@@ -248,34 +275,48 @@ class MemoryPredictor:
         own = self._memory(is_training=is_training).own_scale(typical)
         return round(typical * exp(factors.mean(shares) + student4(quantile) * factors.scale(shares, own)))
 
-    def record_actual_memory(self, task: str, actual_memory_mib: float, samples: int = 1) -> None:
-        """Learn from the measured peak of a batch of samples of one task; see :meth:`record_batch`.
+    def record_actual_memory(self, task: str, actual_memory_mib: float, samples: int | None = None) -> None:
+        """Learn from the measured peak of a batch; see :meth:`record_batch`.
 
-        A peak far above what a traced model takes for one sample is that of a larger batch: it teaches nothing, and
-        is warned of once.
+        Within a loop over batches that a collator of ours makes in this process, it is the peak of the batch that the
+        loop holds. A peak far from what a traced model takes for its batch teaches nothing, and is warned of once.
 
         Args:
             task: of the samples.
             actual_memory_mib: binary megabytes, as ``torch.cuda.max_memory_allocated() / 2**20`` are.
-            samples: of the batch.
+            samples: of a batch of this task alone. ``None``: of the batch that was made last, where it is still held
+                and has samples of the task; else it is the peak of one sample.
         """
+        held = newest_batch() if samples is None else None
+        batch = _Recorded({task: samples or 1}) if held is None else _Recorded.of(held)
+        if task not in batch.tasks or not batch.tasks.keys() <= self._sizes.keys():
+            batch = _Recorded({task: 1})
         peak_bytes = round(actual_memory_mib * MIB)
-        one = self.predict_bytes(self.shape_of([task]), [task])
-        held_bytes = self.held_bytes if self.device.type == "cuda" else 0
-        if samples == 1 and self.follows_model and peak_bytes - held_bytes > LIKELY_ONE * one:
+        if samples is None and self._is_unlikely(peak_bytes, batch):
             if not self._has_asked:
                 self._has_asked = True
+                predicted = self.predict_bytes(self.shape_of(**vars(batch)), batch.tasks)
                 logger.warning(
-                    "%.0f MiB are not learned from: one sample of %s is predicted to take %.1f MiB. Of a larger batch, "
-                    "say how many samples it has: record_actual_memory(%r, %.0f, samples=16)",
+                    "%.0f MiB are not learned from: %s of %s would take %.1f MiB. Of another batch, say how many "
+                    "samples it has: record_actual_memory(%r, %.0f, samples=16)",
                     actual_memory_mib,
-                    task,
-                    one / MIB,
+                    counted(sum(batch.tasks.values()), "sample"),
+                    " and ".join(batch.tasks),
+                    predicted / MIB,
                     task,
                     actual_memory_mib,
                 )
             return
-        self.record_batch({task: samples}, peak_bytes)
+        self.record_batch(batch.tasks, peak_bytes, tokens=batch.tokens, images=batch.images)
+
+    def _is_unlikely(self, peak_bytes: int, batch: "_Recorded") -> bool:
+        """Say whether the traced model takes so much more for a batch, or less, that the peak must be another's."""
+        if not self.follows_model:
+            return False
+        predicted = self.predict_bytes(self.shape_of(**vars(batch)), batch.tasks)
+        taken = peak_bytes - (self.held_bytes if self.device.type == "cuda" else 0)
+        is_one = sum(batch.tasks.values()) == 1  # of the CPU's own buffers a small batch may show little
+        return taken > LIKELY * predicted or (not is_one and LIKELY * taken < predicted)
 
     def record_batch(
         self,

@@ -8,11 +8,13 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.utils.data import DataLoader
 
 from tests.mixed_samples import MixedSamples, collate, model_of
 from trainauto.core.errors import InputError
 from trainauto.core.units import GIB, MIB
 from trainauto.data.packing import check_monotone
+from trainauto.tasks.multitask.batches.collator import HeterogeneousCollator
 from trainauto.tasks.multitask.prediction.batch_memory import PaddedShape
 from trainauto.tasks.multitask.prediction.memory_predictor import MemoryPredictor
 from trainauto.tasks.multitask.prediction.published_constants import published_gib
@@ -166,6 +168,35 @@ def test_a_peak_of_a_batch_is_not_taken_for_that_of_one_sample(
     assert predictor.get_calibration_accuracy() == {}
     predictor.record_actual_memory("four", before / MIB, samples=16)
     assert predictor.get_calibration_accuracy()["four"] < 0.1
+
+
+def test_in_a_loop_a_peak_is_that_of_its_batch(predictor: MemoryPredictor, caplog: pytest.LogCaptureFixture) -> None:
+    """Other batches are those of another task, of another size, and those that nothing holds any more."""
+    collate_text = HeterogeneousCollator(lambda texts: {"input_ids": [[1] * len(text) for text in texts]}, tasks=["one"])
+    images = torch.zeros(1, 3, 8, 8)
+    samples = [{"text": "x" * length, "task_type": "one", "images": images} for length in (6, 12, 9)]
+    for batch in DataLoader(samples, batch_size=2000, sampler=[0, 1, 2] * 2000, collate_fn=collate_text):  # type: ignore[arg-type]
+        shape = PaddedShape(len(batch.metadata), 12, 1)
+        predicted = predictor.predict_bytes(shape, {"one": 2000})
+        predictor.record_actual_memory("one", 1.25 * predicted / MIB)
+        break
+    assert predictor.get_calibration_accuracy() == {"one": pytest.approx(0.2, abs=1e-3)}
+    assert predictor.predict_bytes(shape, {"one": 2000}) > 1.05 * predicted
+    learned = predictor.state_dict()
+    predictor.record_actual_memory("one", predicted / 10 / MIB)
+    assert "2000 samples of one would take" in caplog.text
+    two = predictor.predict_sample_memory("two") * GIB / MIB
+    predictor.record_actual_memory("two", two)
+    assert set(predictor.get_calibration_accuracy()) == {"one", "two"}
+    predictor.load_state_dict(learned)
+    moved = batch.to("cpu")
+    del batch
+    predictor.record_actual_memory("one", predicted / MIB)
+    assert predictor.get_calibration_accuracy()["one"] < 0.2
+    predictor.load_state_dict(learned)
+    del moved
+    predictor.record_actual_memory("one", predicted / MIB)  # of one sample: far too much
+    assert predictor.state_dict() == learned
 
 
 def test_what_was_recorded_comes_back_from_a_checkpoint() -> None:
