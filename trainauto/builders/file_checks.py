@@ -1,8 +1,10 @@
 """What can be checked of an option file before a run of it is built, so that all its problems are told at once."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
+from itertools import chain
+from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
@@ -13,6 +15,7 @@ from trainauto.builders.load_plugins import load_plugins
 from trainauto.builders.memory import BOUNDS, MAX_TOKENS
 from trainauto.builders.optimizers import check_trainer_optimizer
 from trainauto.core.errors import InputError, Problem, collected
+from trainauto.core.files import found_at
 from trainauto.core.registry import Registry
 from trainauto.data.dataset_roots import resolve_root
 from trainauto.optim import OPTIMIZERS, SCHEDULES
@@ -33,9 +36,6 @@ Check = Callable[[File, KeyPath, Any], None]
 Checks = Mapping[tuple[str, ...], Check]
 """Checks by the place of their values. Names of keys may have wildcards, ``*`` stands for positions of lists too."""
 
-ChosenChecks = Sequence[tuple[tuple[str, ...], Check]]
-"""Some of them, each with the place of its values; several may be of one place."""
-
 TRAIN = "train"
 SETS = (TRAIN, "val", "val_*")
 
@@ -54,16 +54,25 @@ class FileChecks:
     data: Checks = field(default_factory=dict)
     weights: Checks = field(default_factory=dict)
 
-    def chosen(self, *, data: bool, weights: bool) -> ChosenChecks:
+    def chosen(self, *, data: bool, weights: bool) -> "FileChecks":
         """Return the checks of components, and of the files that are to be there."""
-        files = [self.data if data else {}, self.weights if weights else {}]
-        return [each for checks in (AUTOMATION_CHECKS, self.components, *files) for each in checks.items()]
+        return replace(self, data=self.data if data else {}, weights=self.weights if weights else {})
+
+    def without_plugins(self) -> "FileChecks":
+        """Return those that hold where plugins are missing: what a set of a plugin's reads is not known."""
+        return self.chosen(data=False, weights=False)
+
+    def __iter__(self) -> Iterator[tuple[tuple[str, ...], Check]]:
+        """Iterate over the checks, each with the place of its values; several may be of one place."""
+        return chain.from_iterable(
+            checks.items() for checks in (AUTOMATION_CHECKS, self.components, self.data, self.weights)
+        )
 
 
-def check_file(loaded: LoadedOptions[FileOptions], checks: ChosenChecks, error: OptionsError | None = None) -> None:
+def check_file(loaded: LoadedOptions[FileOptions], checks: FileChecks, error: OptionsError | None = None) -> None:
     """Check an option file before a run of it is built.
 
-    Components of a plugin that cannot be imported are not known, so that nothing else is judged then.
+    Where a plugin cannot be imported, nothing is said of names that it may bring, nor of files.
 
     Args:
         loaded: the file.
@@ -77,11 +86,13 @@ def check_file(loaded: LoadedOptions[FileOptions], checks: ChosenChecks, error: 
     plugins: list[Problem] = []
     with collected(plugins):
         load_plugins(loaded)
-    problems += plugins
-    if not plugins and not any(path[0] == "plugins" for path in paths):
-        for pattern, check in checks:
-            for path, value in _values(loaded.tree, pattern):
-                problems += _found(check, loaded, path, value, problems) if path not in paths else ()
+    problems += [problem for problem in plugins if problem not in problems]
+    lacks_plugins = bool(plugins) or any(path[:1] == ("plugins",) for path in paths)
+    for pattern, check in checks.without_plugins() if lacks_plugins else checks:
+        for path, value in _values(loaded.tree, pattern):
+            problems += _found(check, loaded, path, value, problems) if path not in paths else ()
+    if lacks_plugins:
+        problems = [problem for problem in problems if not problem.may_be_of_plugin]
     if problems:
         refused = InputError(in_file_order(problems, loaded.file))
         refused.is_of_every_rank = True
@@ -167,12 +178,33 @@ def check_roots(loaded: File, path: KeyPath, roots: Any, suffixes: Collection[st
             raise InputError(missing)
 
 
+def check_folder_of_runs(loaded: File, path: KeyPath, root: Any) -> None:
+    """Refuse a folder of runs in the place of which there is a file.
+
+    Raises:
+        InputError: names that file.
+    """
+    if not isinstance(root, str):
+        return
+    above = next((one for one in (Path(root), *Path(root).parents) if found_at(one)), None)
+    if above is not None and found_at(above) != "folder":
+        with locate_errors(loaded, path):
+            raise InputError(Problem(f"the run directory cannot be made: {above} is a file", advice="Name a folder."))
+
+
 def value_at(loaded: File, *path: str | int) -> Any:
     """Return a value of the file; ``None`` where it has none."""
     value: Any = loaded.tree
     for key in path:
         value = value.get(key) if isinstance(value, dict) else None
     return value
+
+
+def is_valid(loaded: File, key: str) -> bool:
+    """Say whether a section or option at the top of the file may be read as typed."""
+    options = loaded.options
+    is_given = key in options.model_fields_set
+    return is_given or (key not in loaded.tree and not type(options).model_fields[key].is_required())
 
 
 def is_read(loaded: File, key: Any) -> bool:
@@ -202,6 +234,9 @@ def _check_optimizer_beside_rate(loaded: File, path: KeyPath, chosen: Component)
     decay = value_at(loaded, *path[:-1], "weight_decay")
     check_trainer_optimizer(loaded, path, chosen, decay if isinstance(decay, int | float) else 0.0)
 
+
+FOLDER_OF_RUNS: Checks = {("path", "experiments_root"): check_folder_of_runs}
+"""Of the files of all tasks but fine-tuning, which names it elsewhere."""
 
 AUTOMATION_CHECKS: Checks = {(SECTION, "*"): _check_automation}
 """Of the files of all tasks."""

@@ -3,7 +3,13 @@
 from typing import Any
 
 from trainauto.builders.components import locate_errors
-from trainauto.builders.file_checks import OPTIMIZER_BESIDE_RATE, File, FileChecks, check_roots
+from trainauto.builders.file_checks import (
+    OPTIMIZER_BESIDE_RATE,
+    File,
+    FileChecks,
+    check_folder_of_runs,
+    check_roots,
+)
 from trainauto.builders.finetune_data import template_file
 from trainauto.builders.text_checks import is_there
 from trainauto.options.source_locations import KeyPath
@@ -26,6 +32,7 @@ def _check_template(loaded: File, path: KeyPath, file: Any) -> None:
 FINETUNE_CHECKS = FileChecks(
     components={("training", "optim"): OPTIMIZER_BESIDE_RATE},
     data={
+        ("training", "output_dir"): check_folder_of_runs,
         ("model", "name"): is_there("model"),
         ("model", "chat_template"): _check_template,
         ("dataset", "path"): _check_conversations,

@@ -8,12 +8,15 @@ from typing import Any
 from trainauto.archs import ARCHS, is_discriminator
 from trainauto.builders.components import checked_arguments, locate_errors
 from trainauto.builders.data import NOT_OF_THE_DATASET, READ
+from trainauto.builders.discriminator import check_discriminator
 from trainauto.builders.file_checks import (
+    FOLDER_OF_RUNS,
     OPTIMIZER,
     SCHEDULE,
     SETS,
     TRAIN,
     Check,
+    Checks,
     File,
     FileChecks,
     check_roots,
@@ -28,6 +31,7 @@ from trainauto.builders.losses import check_loss
 from trainauto.builders.metrics import check_metric
 from trainauto.builders.network_bounds import refuse_sizes
 from trainauto.builders.run_weights import named_weights
+from trainauto.core.errors import InputError, Problem, collected
 from trainauto.core.registry import Registry
 from trainauto.models.weights_file import check_there
 from trainauto.options.component_schemas import FILLED_IN
@@ -134,22 +138,67 @@ def _kind_of(loaded: File, path: KeyPath) -> Any:
     return section.get("type", model.model_fields["type"].default) if isinstance(section, dict) else None
 
 
+def _network_and_weights(loaded: File, path: KeyPath, tree: Any) -> None:
+    """Refuse a test file without a network, or without its weights, where no run brings them."""
+    del path, tree
+    missing: list[Problem] = []
+    for key, example in ((NETWORK, "the network as it was trained"), (WEIGHTS, "the file of its weights")):
+        if value_at(loaded, *key) is None:
+            with collected(missing), locate_errors(loaded, key):
+                raise InputError(Problem(f"'{key[-1]}' is missing", advice=f"Write {example}, or name a RUN."))
+    if missing:
+        raise InputError(missing)
+
+
+def _no_second_network(loaded: File, path: KeyPath, value: Any) -> None:
+    if value is not None:
+        with locate_errors(loaded, path):
+            message = f"{'.'.join(map(str, path))} is given, and the RUN brings its own network and weights"
+            raise InputError(Problem(message, advice="Leave out one or the other."))
+
+
+def checks_of_test(*, of_run: bool) -> FileChecks:
+    """Return what is checked of a test file.
+
+    Args:
+        of_run: whether a run brings the network and its weights.
+    """
+    network: Checks = {NETWORK: _no_second_network, WEIGHTS: _no_second_network}
+    if not of_run:
+        network = {(): _network_and_weights, NETWORK: IMAGE_CHECKS.components[NETWORK]}
+    sets = {("datasets", key): _check_set for key in TEST_SETS}
+    return FileChecks(
+        components={**network, **sets, METRIC: IMAGE_CHECKS.components[METRIC]},
+        data={
+            **{("datasets", key, "dataroot_[gl][tq]"): _check_images for key in TEST_SETS},
+            **{("datasets", key, "meta_info"): _check_list for key in TEST_SETS},
+            METRIC: _has_tower(METRICS),
+        },
+        weights={} if of_run else {WEIGHTS: _check_weights},
+    )
+
+
+NETWORK, WEIGHTS, METRIC = ("network_g",), ("path", "pretrain_network_g"), ("val", "metrics", "*")
+TEST_SETS = ("test", "test_*", "val", "val_*")
+
 IMAGE_CHECKS = FileChecks(
     components={
+        (): check_discriminator,
         ("model_type",): named(MODELS),
-        ("network_g",): of_component(_check_network),
+        NETWORK: of_component(_check_network),
         ("network_d",): of_component(_check_discriminator),
         ("train", "losses", "*"): of_component(check_loss, aside=LOSS_KEYS),
         ("train", "optim_[gd]"): OPTIMIZER,
         ("train", "scheduler"): SCHEDULE,
-        ("val", "metrics", "*"): of_component(check_metric),
+        METRIC: of_component(check_metric),
         **{("datasets", key): _check_set for key in SETS},
     },
     data={
+        **FOLDER_OF_RUNS,
         **{("datasets", key, "dataroot_[gl][tq]"): _check_images for key in SETS},
         **{("datasets", key, "meta_info"): _check_list for key in SETS},
         ("train", "losses", "*"): _has_tower(LOSSES),
-        ("val", "metrics", "*"): _has_tower(METRICS),
+        METRIC: _has_tower(METRICS),
     },
     weights={("path", "pretrain_network_[gd]"): _check_weights},
 )

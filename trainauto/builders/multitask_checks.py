@@ -1,6 +1,13 @@
 """What is checked of option files of several tasks before a run of them is built."""
 
-from trainauto.builders.file_checks import OPTIMIZER_BESIDE_RATE, SCHEDULE, SETS, FileChecks, registered
+from trainauto.builders.file_checks import (
+    FOLDER_OF_RUNS,
+    OPTIMIZER_BESIDE_RATE,
+    SCHEDULE,
+    SETS,
+    FileChecks,
+    registered,
+)
 from trainauto.builders.text_checks import TOKENIZER
 from trainauto.options.component_schemas import FILLED_IN
 from trainauto.tasks.multitask import digits, digits_model
@@ -16,5 +23,6 @@ MULTITASK_CHECKS = FileChecks(
         ("train", "optim"): OPTIMIZER_BESIDE_RATE,
         ("train", "scheduler"): SCHEDULE,
     },
+    data=FOLDER_OF_RUNS,
     weights=TOKENIZER,
 )

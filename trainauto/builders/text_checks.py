@@ -4,6 +4,7 @@ from typing import Any
 
 from trainauto.builders.components import locate_errors
 from trainauto.builders.file_checks import (
+    FOLDER_OF_RUNS,
     OPTIMIZER,
     SCHEDULE,
     SETS,
@@ -46,6 +47,7 @@ TOKENIZER: Checks = {("tokenizer", "pretrained"): is_there("tokenizer")}
 TEXT_CHECKS = FileChecks(
     components={("train", "optim"): OPTIMIZER, ("train", "scheduler"): SCHEDULE},
     data={
+        **FOLDER_OF_RUNS,
         ("model", "pretrained"): is_there("model"),
         **{("datasets", key, "path"): _check_texts for key in SETS},
     },

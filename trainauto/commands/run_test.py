@@ -11,12 +11,11 @@ from typing import Any
 import torch
 from torch import nn
 
-from trainauto.builders.components import locate_errors
 from trainauto.builders.data import trains_on_luma
 from trainauto.builders.image_model import channels_of
 from trainauto.builders.precision import choose_precision
 from trainauto.builders.run_weights import named_weights
-from trainauto.core.errors import InputError, Problem
+from trainauto.core.errors import InputError
 from trainauto.core.files import write_text_atomically
 from trainauto.core.json_text import from_json, to_json
 from trainauto.core.records import ValidationRecord
@@ -139,7 +138,6 @@ def _of_run(
 ) -> _Subject:
     trained = load_network(run, checkpoint, torch.device("cpu"))
     if test is not None:
-        _refuse_second_network(test)
         loaded = with_sets_of(trained.loaded, test.as_run)
         folder = Path(test.test.path.results_root) / test.test.name
     else:
@@ -151,34 +149,10 @@ def _of_run(
     return _Subject(loaded, network, chosen, folder, words, trained.weights_file, trained.step or 0)
 
 
-def _refuse_second_network(test: LoadedTest) -> None:
-    paths = [path for path in (("network_g",), ("path", "pretrain_network_g")) if _has(test.as_run.tree, path)]
-    for path in paths:
-        with locate_errors(test.as_run, path):
-            message = f"{'.'.join(path)} is given, and the RUN brings its own network and weights"
-            raise InputError(Problem(message, advice="Leave out one or the other."))
-
-
-def _has(tree: Mapping[str, Any], path: Sequence[str]) -> bool:
-    value: Any = tree
-    for key in path:
-        if not isinstance(value, Mapping) or key not in value:
-            return False
-        value = value[key]
-    return True
-
-
 def _of_file(test: LoadedTest | None, device: str | None) -> _Subject:
     if test is None:
         raise InputError("neither a run nor a test file is given")
     options = test.test
-    for path, value, example in (
-        (("network_g",), options.network_g, "the network as it was trained"),
-        (("path", "pretrain_network_g"), options.path.pretrain_network_g, "the file of its weights"),
-    ):
-        if value is None:
-            with locate_errors(test.as_run, path):
-                raise InputError(Problem(f"'{path[-1]}' is missing", advice=f"Write {example}, or name a RUN."))
     loaded = test.as_run
     chosen = choose_precision(_on(loaded, device)).device
     network = network_to_measure(loaded, chosen)

@@ -73,11 +73,13 @@ def _run(parsed: argparse.Namespace) -> int:
 
 def test_images(parsed: argparse.Namespace) -> int:
     """Measure a network that enlarges images, of a run or a test file; return the exit code."""
-    from trainauto.options.load import load_test_options
+    from trainauto.commands.whole_options import load_whole_test
 
     if parsed.answers is not None:
         raise InputError(Problem("--answers is for fine-tuned models", advice="Leave it out."))
-    test = load_test_options(parsed.opt, parsed.force_yml) if parsed.opt is not None else None
+    is_of_run, test = parsed.run is not None, None
+    if parsed.opt is not None:
+        test = load_whole_test(parsed.opt, parsed.force_yml, of_run=is_of_run)
 
     from trainauto.commands.run_test import test_network
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from trainauto.core.errors import InputError
 from trainauto.forecast.task import task_of
-from trainauto.options.load import LoadedOptions, OptionsError, load_options
+from trainauto.options.load import LoadedOptions, LoadedTest, OptionsError, load_options, load_test_options
 from trainauto.options.run_options import FileOptions
 
 # Nothing here may import torch at the top: a file without problems is read before it.
@@ -46,6 +46,30 @@ def whole_error(error: OptionsError, *, data: bool, weights: bool) -> InputError
     except InputError as whole:
         return whole
     return error
+
+
+def load_whole_test(path: Path, overrides: Sequence[str], *, of_run: bool) -> LoadedTest:
+    """Read and check a test file as :func:`load_whole` does an option file of a run, and its components and files, too.
+
+    Args:
+        path: the test file.
+        overrides: items of ``--force_yml``.
+        of_run: whether a run brings the network and its weights.
+
+    Raises:
+        InputError: with one problem for each thing that is wrong, in file order.
+    """
+    from trainauto.builders.file_checks import check_file
+    from trainauto.builders.image_checks import checks_of_test
+
+    checks = checks_of_test(of_run=of_run)
+    try:
+        test = load_test_options(path, overrides)
+    except OptionsError as error:
+        check_file(error.loaded, checks, error)
+        raise
+    check_file(test.as_run, checks)
+    return test
 
 
 def check_components(loaded: LoadedOptions[FileOptions]) -> None:

@@ -64,12 +64,14 @@ class Problem:
         place: where it stands.
         advice: what to do.
         argument: the argument at fault, where a component knows it but not its place; the builder finds the place.
+        may_be_of_plugin: a plugin may bring what is not known, if the file names one.
     """
 
     message: str
     place: Place | None = None
     advice: str = ""
     argument: str = ""
+    may_be_of_plugin: bool = False
 
     def __str__(self) -> str:
         lines = [f"{self.place}: {self.message}" if self.place else self.message]

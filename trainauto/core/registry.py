@@ -66,9 +66,8 @@ class Registry(Generic[T]):
         try:
             return self._entries[self._spelled(name)]
         except KeyError:
-            raise InputError(
-                Problem(f"there is no {self.kind} named '{name}'", advice=nearest(name, self._shown.values()))
-            ) from None
+            message, advice = f"there is no {self.kind} named '{name}'", nearest(name, self._shown.values())
+            raise InputError(Problem(message, advice=advice, may_be_of_plugin=True)) from None
 
     def shown(self, name: str) -> str:
         """Return the name to show of the component called ``name``, an alias of it included.

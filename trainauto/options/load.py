@@ -23,7 +23,7 @@ from trainauto.options.run_checks import impossible_in_any_run
 from trainauto.options.run_options import FileOptions
 from trainauto.options.schema import Options
 from trainauto.options.source_locations import KeyPath, Places, dotted, printable
-from trainauto.options.tasks import KEY, SUPER_RESOLUTION, TASKS, TaskOptions, kind_of, named_task
+from trainauto.options.tasks import KEY, SUPER_RESOLUTION, TASKS, TaskOptions, kind_of, named_task, nearest_task
 from trainauto.options.test_schema import OptionsToMeasure
 from trainauto.options.validation_errors import Finding, described, findings_of, in_file_order
 from trainauto.options.yaml_file import YamlTree, parse_yaml, read_yaml
@@ -129,7 +129,7 @@ def load_options(path: Path, overrides: Sequence[str] = (), folder: Path | None 
 
     Raises:
         OptionsError: with one problem for each thing that is wrong, in file order.
-        InputError: the file cannot be read, or is of no task.
+        InputError: the file cannot be read, or is of no task, nor of one whose name is near.
     """
     begin = f"Write one with: {program_words()} init sr NAME (or init text, finetune, multitask)."
     problems: list[Problem] = []
@@ -138,7 +138,13 @@ def load_options(path: Path, overrides: Sequence[str] = (), folder: Path | None 
     with collected(problems):
         apply_overrides(tree, places, overrides)
     twice += unnest(tree, places)  # an override may have set train as a whole
-    task = named_task(tree, places, plugin_folders(path, folder))
+    try:
+        task = named_task(tree, places, plugin_folders(path, folder))
+    except InputError as error:
+        problems += error.problems
+        if (meant := nearest_task(tree)) is None:
+            raise InputError(in_file_order(problems, printable(str(path)))) from error
+        task = meant
     options, findings = _validated(tree, twice, task)
     loaded = LoadedOptions(options, places, path, tree, tuple(overrides), folder)
     if findings or problems:
@@ -155,10 +161,11 @@ def load_test_options(path: Path, overrides: Sequence[str] = ()) -> LoadedTest:
     """Read, override and check a test file, as :func:`load_options` does an option file of a run.
 
     Raises:
-        InputError: with one problem for each thing that is wrong, in file order.
+        OptionsError: with one problem for each thing that is wrong, in file order.
+        InputError: the file cannot be read, or is of another task.
     """
     problems: list[Problem] = []
-    tree, places, file = _read(path, "Name sets of images under datasets, and metrics under val.metrics.", problems)
+    tree, places, _ = _read(path, "Name sets of images under datasets, and metrics under val.metrics.", problems)
     with collected(problems):
         apply_overrides(tree, places, overrides)
     _check_measured_task(tree, places, plugin_folders(path, None))
@@ -174,9 +181,14 @@ def load_test_options(path: Path, overrides: Sequence[str] = ()) -> LoadedTest:
         for keys in ({"datasets", "scale", "path"}, {"val"}):
             findings += impossible_combinations(as_run, keys)
         findings += _nothing_to_do(test)
-    if test is None or as_run is None or findings or problems:
-        raise InputError(_in_one(problems, findings, places, file))
-    return LoadedTest(test, LoadedOptions(as_run, places, path, tree, tuple(overrides)))
+    if as_run is None:
+        plugins = tree.get("plugins")
+        names = [name for name in plugins if isinstance(name, str)] if isinstance(plugins, list) else []
+        as_run = Options.model_construct({"plugins"}, plugins=names)
+    loaded = LoadedOptions(as_run, places, path, tree, tuple(overrides))
+    if test is None or findings or problems:
+        raise OptionsError(findings, loaded, problems)
+    return LoadedTest(test, loaded)
 
 
 def _check_measured_task(tree: Mapping[str, Any], places: Places, folders: Sequence[Path]) -> None:

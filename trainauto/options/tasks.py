@@ -6,6 +6,7 @@ A task is known by its :class:`TaskOptions`, which load no torch. They name its 
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -157,6 +158,13 @@ def named_task(tree: Mapping[str, Any], places: Places, folders: Sequence[Path])
     message = f"there is no task {shown(given)}" if given is not None else "task is empty"
     advice = nearest(str(given or ""), TASKS)
     raise InputError(Problem(message, places.of_value((KEY,)), advice))
+
+
+def nearest_task(tree: Mapping[str, Any]) -> TaskOptions | None:
+    """Return the task that a file whose task is not known was probably meant to name; ``None`` where none is near."""
+    given = tree.get(KEY)
+    near = get_close_matches(given.lower(), TASKS, n=1) if isinstance(given, str) else []
+    return TASKS[near[0]] if near else None
 
 
 def import_plugins(names: Sequence[Any], places: Places, folders: Sequence[Path]) -> None:
