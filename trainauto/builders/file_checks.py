@@ -213,9 +213,9 @@ def is_read(loaded: File, key: Any) -> bool:
 
 
 def set_name(loaded: File, key: Any) -> str:
-    """Return the name of the set under this key."""
+    """Return the name of the set under this key; those of a test file without a name are called by their keys."""
     name = value_at(loaded, "datasets", key, "name")
-    return name if isinstance(name, str) else TRAIN if key == TRAIN else "val"
+    return name if isinstance(name, str) else key if key == TRAIN or str(key).startswith("test") else "val"
 
 
 def _check_automation(loaded: File, path: KeyPath, value: Any) -> None:

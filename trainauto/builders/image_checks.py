@@ -166,7 +166,7 @@ def checks_of_test(*, of_run: bool) -> FileChecks:
     network: Checks = {NETWORK: _no_second_network, WEIGHTS: _no_second_network}
     if not of_run:
         network = {(): _network_and_weights, NETWORK: IMAGE_CHECKS.components[NETWORK]}
-    sets = {("datasets", key): _check_set for key in TEST_SETS}
+    sets: Checks = {("datasets", key): _check_set for key in TEST_SETS}
     return FileChecks(
         components={**network, **sets, METRIC: IMAGE_CHECKS.components[METRIC]},
         data={

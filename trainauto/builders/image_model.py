@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
@@ -39,7 +40,7 @@ def build_network(loaded: LoadedOptions, *, pretrained: bool = True) -> nn.Modul
     refuse_discriminator(loaded, chosen.type)
     given = {"scale": options.scale, "upscale": options.scale}
     construct = build_component(loaded, ARCHS, ("network_g",), chosen.type, chosen.arguments, given)
-    with locate_errors(loaded, ("network_g",)), within_reason(f"network '{chosen.type}'"):
+    with locate_errors(loaded, ("network_g",)), _bounded(chosen):
         network: nn.Module = construct()
     with locate_errors(loaded, ("network_g",)):
         _check_input(options, network)
@@ -47,6 +48,11 @@ def build_network(loaded: LoadedOptions, *, pretrained: bool = True) -> nn.Modul
     if pretrained:
         load_start(loaded, network, "g", options.path.pretrain_network_g)
     return network
+
+
+def _bounded(chosen: Component) -> AbstractContextManager[None]:
+    """Return what refuses a network that is far too large, while it is built."""
+    return within_reason(f"network '{chosen.type}'", ARCHS.get(chosen.type), chosen.arguments)
 
 
 def refuse_discriminator(loaded: LoadedOptions[Any], name: str) -> None:
@@ -169,7 +175,7 @@ def build_model(
 def _build_discriminator(loaded: LoadedOptions, chosen: Component, channels: int, *, pretrained: bool) -> nn.Module:
     """Build the discriminator, check that it judges the images there are, and load pretrained weights if wanted."""
     construct = build_component(loaded, ARCHS, ("network_d",), chosen.type, chosen.arguments)
-    with locate_errors(loaded, ("network_d",)), within_reason(f"network '{chosen.type}'"):
+    with locate_errors(loaded, ("network_d",)), _bounded(chosen):
         network: nn.Module = construct()
     with locate_errors(loaded, ("network_d",)):
         if hasattr(network, "scale") and not is_discriminator(type(network)):

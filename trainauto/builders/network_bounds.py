@@ -1,17 +1,19 @@
 """Networks far too large to be intended are refused quickly, before they fill the memory."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from inspect import signature
+from typing import Any, NoReturn
 
 from torch import nn
 from torch.nn.modules.module import register_module_parameter_registration_hook
 
 from trainauto.builders.components import locate_errors
-from trainauto.core.errors import InputError, Problem
+from trainauto.core.errors import InputError, Problem, TrainautoError
 from trainauto.core.free_memory import free_memory_bytes
 from trainauto.core.units import size_text
 from trainauto.memory.monitor.oom import is_out_of_memory
+from trainauto.memory.tracing.host_reads import place_of_error
 from trainauto.options.load import LoadedOptions
 from trainauto.options.source_locations import KeyPath
 
@@ -23,17 +25,62 @@ MOST_TENSORS = 20_000
 _SMALLER = "Write fewer blocks or channels."
 
 
-def refuse_sizes(loaded: LoadedOptions[Any], path: KeyPath, arguments: Mapping[str, Any]) -> None:
+def refuse_sizes(
+    loaded: LoadedOptions[Any], path: KeyPath, arguments: Mapping[str, Any], construct: Callable[..., Any] | None = None
+) -> None:
     """Refuse whole numbers that no network has of anything; only to count to them takes minutes.
+
+    Args:
+        loaded: the option file.
+        path: of the network.
+        arguments: of the network.
+        construct: of a model whose arguments may count words, too: what is a thousand times their default is refused.
 
     Raises:
         InputError: names the first.
     """
     for name, value in arguments.items():
-        if any(size > LARGEST_SIZE for size in _whole_numbers(value)):
+        largest = LARGEST_SIZE if construct is None else max(LARGEST_SIZE, 1000 * _usual(construct, name, 2**63))
+        if any(size > largest for size in _whole_numbers(value)):
             with locate_errors(loaded, path):
-                message = f"{name} is above {LARGEST_SIZE}, which no network has of anything"
+                message = f"{name} is above {largest}, which no network has of anything"
                 raise InputError(Problem(message, advice=_SMALLER, argument=name))
+
+
+def _usual(construct: Callable[..., Any], name: str, otherwise: int) -> int:
+    """Return the largest number of an argument's default; ``otherwise`` where there is none."""
+    parameter = signature(construct).parameters.get(name)
+    return max(_whole_numbers(parameter.default), default=otherwise) if parameter is not None else otherwise
+
+
+def largest_of(construct: Callable[..., Any], arguments: Mapping[str, Any]) -> str:
+    """Return the argument that makes a network larger than any other of its arguments does, by what is usual.
+
+    Args:
+        construct: its parameters' defaults are what is usual; 1 where there are none.
+        arguments: as they are given.
+
+    Returns:
+        Its name; empty where none is a number.
+    """
+    given = {name: max(_whole_numbers(value), default=0) for name, value in arguments.items()}
+    times = {name: size / max(1, _usual(construct, name, 1)) for name, size in given.items() if size}
+    return max(times, key=times.__getitem__, default="")
+
+
+def unusual_of(construct: Callable[..., Any], arguments: Mapping[str, Any]) -> str:
+    """Return an argument that a constructor probably fails at: below 1, or a list of another length than its default.
+
+    Where there is only one argument, that is it; where nothing tells, none.
+    """
+    for name, value in arguments.items():
+        parameter = signature(construct).parameters.get(name)
+        default = parameter.default if parameter is not None else None
+        are_lists = isinstance(value, list | tuple) and isinstance(default, list | tuple)
+        is_below = min(_whole_numbers(value), default=1) < 1 <= min(_whole_numbers(default), default=1)
+        if is_below or (are_lists and len(value) != len(default)):
+            return name
+    return next(iter(arguments)) if len(arguments) == 1 else ""
 
 
 def _whole_numbers(value: Any) -> Iterator[int]:
@@ -46,41 +93,74 @@ def _whole_numbers(value: Any) -> Iterator[int]:
         yield value
 
 
+def largest_of(construct: Callable[..., Any], arguments: Mapping[str, Any]) -> str:
+    """Return the argument that makes a network larger than any other of its arguments does, by what is usual.
+
+    Args:
+        construct: its parameters' defaults are what is usual; 1 where there are none.
+        arguments: as they are given.
+
+    Returns:
+        Its name; empty where none is a number.
+    """
+    defaults = {name: one.default for name, one in signature(construct).parameters.items()}
+    times: dict[str, float] = {}
+    for name, value in arguments.items():
+        usual = max(_whole_numbers(defaults.get(name)), default=1)
+        if given := max(_whole_numbers(value), default=0):
+            times[name] = given / max(1, usual)
+    return max(times, key=times.__getitem__, default="")
+
+
 @contextmanager
-def within_reason(what: str) -> Iterator[None]:
+def within_reason(
+    what: str, construct: Callable[..., Any], arguments: Mapping[str, Any], most_tensors: int | None = None
+) -> Iterator[None]:
     """Watch a network being built, and refuse it once its parts are too many, or fill half of the free memory.
 
-    Weights are seen when they are made and before they are filled: until then they take no memory.
+    Weights are seen when they are made and before they are filled: until then they take no memory. Fake ones never do.
 
     Args:
         what: is built, in words.
+        construct: makes it.
+        arguments: as they are given.
+        most_tensors: of weights; ``None`` for those of networks that enlarge images.
 
     Raises:
-        InputError: it was too large.
+        InputError: it was too large, or cannot be made; it names the argument that is probably at fault.
     """
+    most = MOST_TENSORS if most_tensors is None else most_tensors
     room_bytes = (free_memory_bytes() or 2**63) // 2
     tensors = weights_bytes = 0
+
+    def refuse(message: str) -> NoReturn:
+        raise InputError(Problem(message, advice=_SMALLER, argument=largest_of(construct, arguments)))
 
     def count(_module: nn.Module, _name: str, weights: nn.Parameter | None) -> None:
         nonlocal tensors, weights_bytes
         if weights is None:
             return
         tensors += 1
-        weights_bytes += weights.numel() * weights.element_size() if weights.device.type != "meta" else 0
-        if tensors > MOST_TENSORS:
-            raise InputError(Problem(f"it has more than {MOST_TENSORS} tensors of weights", advice=_SMALLER))
+        is_held = weights.untyped_storage().device.type != "meta"
+        weights_bytes += weights.numel() * weights.element_size() if is_held else 0
+        if tensors > most:
+            refuse(f"it has more than {most} tensors of weights")
         if weights_bytes > room_bytes:
-            message = f"it has more than {size_text(room_bytes)} of weights, half of the memory that is free here"
-            raise InputError(Problem(message, advice=_SMALLER))
+            refuse(f"it has more than {size_text(room_bytes)} of weights, half of the memory that is free here")
 
     hook = register_module_parameter_registration_hook(count)
     try:
         yield
-    except (RuntimeError, MemoryError) as error:
-        if not is_out_of_memory(error):
-            raise
-        lines = str(error).splitlines()
-        message = f"{what} does not fit the memory of this machine{f': {lines[0]}' if lines else ''}"
-        raise InputError(Problem(message, advice=_SMALLER)) from error
+    except TrainautoError:
+        raise
+    except Exception as error:  # constructors of many hands: they raise what they like
+        said = next(iter(str(error).splitlines()), "")
+        if is_out_of_memory(error):
+            message = f"{what} does not fit the memory of this machine{f': {said}' if said else ''}"
+            problem = Problem(message, advice=_SMALLER, argument=largest_of(construct, arguments))
+        else:
+            message = f"{what} cannot be made: {type(error).__name__}{f': {said}' if said else ''}"
+            problem = Problem(f"{message}, at {place_of_error(error)}", argument=unusual_of(construct, arguments))
+        raise InputError(problem) from error
     finally:
         hook.remove()

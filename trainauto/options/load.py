@@ -249,7 +249,8 @@ def _nothing_to_do(test: OptionsToMeasure) -> list[Finding]:
 def _in_one(earlier: Sequence[Problem], findings: Sequence[Finding], places: Places, file: str) -> list[Problem]:
     """Return in file order what reading a file found wrong, and what else is wrong in other places."""
     known = {problem.place for problem in earlier}
-    later = [problem for problem in (finding.problem(places) for finding in findings) if problem.place not in known]
+    others = (finding for finding in findings if places.of_value(finding.path) not in known)
+    later = [problem for problem in (finding.problem(places) for finding in others) if problem.place not in known]
     return in_file_order([*earlier, *later], file)
 
 

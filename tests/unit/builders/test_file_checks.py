@@ -7,7 +7,7 @@ import pytest
 
 from trainauto.cli import main
 from trainauto.commands.doctor_checks.probes import option_problems
-from trainauto.commands.whole_options import check_components, load_whole
+from trainauto.commands.whole_options import check_components, load_whole, load_whole_test
 from trainauto.core.errors import InputError
 from trainauto.data import DATASETS
 
@@ -194,8 +194,83 @@ def test_one_fault_is_one_problem(told: Told) -> None:
     ]
     of_plugins = [problem for problem in told(f"{TEXTS}plugins: [nowhere]\n") if "nowhere" in problem]
     assert len(of_plugins) == 1
-    assert told(f"{TEXTS}plugins: [nowhere]\n") == [OF_TEXTS[3], *of_plugins]
-    assert told(f"{TEXTS}plugins: nowhere\n")[:-1] == [OF_TEXTS[3]]
+    of_known_names = [OF_TEXTS[3], *OF_TEXTS[5:7]]
+    assert told(f"{TEXTS}plugins: [nowhere]\n") == [*of_known_names, *of_plugins]
+    assert told(f"{TEXTS}plugins: nowhere\n")[:-1] == of_known_names
+
+
+def test_a_task_whose_name_is_near_is_judged_as_that_one(told: Told) -> None:
+    of_task = "2:7: there is no task 'texts'"
+    assert told(TEXTS.replace("task: text", "task: texts")) == [of_task, *OF_TEXTS]
+    assert told(TEXTS.replace("task: text", "task: speech").replace("name: broken", "name: a\nname: b")) == [
+        "2:1: the key 'name' is given twice, on lines 1 and 2",
+        "3:7: there is no task 'speech'",
+    ]
+
+
+GAN = """\
+name: broken
+scale: 2
+network_g: {type: compact}
+path: {experiments_root: x.yml/runs}
+datasets:
+  train: {type: GTImageDataset, dataroot_gt: gt, lq_size: 16}
+train: {losses: [{type: ganloss}], optim_g: {type: Adam}, optim_d: {type: Adam, lrr: 1}, total_iter: 2}
+"""
+
+
+def test_parts_that_do_not_fit_and_folders_that_are_files_are_told_with_the_rest(told: Told) -> None:
+    without = "7:25: ganloss needs a discriminator, and model_type SRModel has none"
+    expected = [
+        "4:26: the run directory cannot be made: x.yml is a file",
+        without,
+        "7:59: train.optim_d is about a discriminator, and model_type SRModel has none",
+        "7:81: optimizer 'Adam' has no argument 'lrr'",
+    ]
+    assert told(GAN) == expected
+    assert told(GAN.replace("scale: 2", "scale: two")) == ["2:8: scale takes a whole number, but 'two' is text", *expected]
+    assert without not in told(GAN.replace("total_iter: 2", "total_iter: two"))  # the section cannot be judged
+    finetuning = FINETUNING.replace("num_train_epoch: 1", "output_dir: x.yml")
+    assert "4:24: the run directory cannot be made: x.yml is a file" in told(finetuning)
+
+
+TEST = """\
+name: broken
+scale: two
+network_g: {type: compactt}
+datasets:
+  test: {type: GTImageDataset, dataroot_gt: nowhere}
+  test_2: {type: PairedImageDataset, dataroot_gt: gt, dataroot_lq: gt, lq_sise: 3}
+val:
+  metrics:
+    psnr: {type: calculate_psnr, crop: 2}
+    ssim: {type: calculate_sim}
+"""
+
+
+def test_a_test_file_is_told_at_once(told: Told, capsys: pytest.CaptureFixture[str]) -> None:
+    told(TEXTS)  # it makes the folder
+    Path("test.yml").write_text(TEST)
+    expected = [
+        "2:8: scale takes a whole number, but 'two' is text",
+        "3:19: there is no network named 'compactt'",
+        "5:45: dataset 'test': there is no nowhere",
+        "6:72: unknown key 'lq_sise' in datasets.test_2",
+        "9:34: metric 'calculate_psnr' has no argument 'crop'",
+        "10:18: there is no metric named 'calculate_sim'",
+    ]
+    for words, of_network in (
+        ([], ["1:1: 'pretrain_network_g' is missing"]),
+        (["--force_yml", "network_g=null"], ["'network_g' is missing", "'pretrain_network_g' is missing"]),
+    ):
+        assert main(["test", "-opt", "test.yml", *words]) == 2
+        said = capsys.readouterr().err
+        for problem in (*of_network, *(one for one in expected if not words or "compactt" not in one)):
+            assert problem in said
+    with pytest.raises(InputError) as caught:
+        load_whole_test(Path("test.yml"), (), of_run=True)
+    assert "network_g is given, and the RUN brings its own" in str(caught.value)
+    assert len(caught.value.problems) == len(expected)
 
 
 def test_sets_that_are_not_read_are_not_checked(told: Told) -> None:

@@ -41,6 +41,8 @@ QUESTIONS: Mapping[str, tuple[str, ...]] = {
         "Add the digits of both pictures, and say whether the first is larger, the second, or neither.",
     ),
 }
+MOST_SAMPLES = 2**20
+"""Of 1,797 pictures; a larger number is taken for a mistake."""
 _BRIGHTEST = 16.0
 """Of scikit-learn's pixels."""
 _TEST_EVERY = 5
@@ -74,8 +76,8 @@ class DigitTasks(Dataset[dict[str, Any]]):
         seed: int = 0,
         shifts: bool = False,
     ) -> None:
-        if samples < 1:
-            raise ValueError(f"samples is 1 or more, got {samples}")
+        if not 1 <= samples <= MOST_SAMPLES:
+            raise ValueError(f"samples is 1 to {MOST_SAMPLES}, got {samples}")
         if part not in ("train", "test"):
             raise ValueError(f"part is train or test, got {part}")
         of_tasks = _tasks_of(samples, {T1: 0.4, T2: 0.3, T3: 0.3} if shares is None else shares)

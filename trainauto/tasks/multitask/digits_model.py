@@ -66,6 +66,10 @@ class DigitsModel(nn.Module):
         most_tokens: int = 128,
     ) -> None:
         super().__init__()
+        sizes = {"hidden_size": hidden_size, "layers": layers, "heads": heads, "most_tokens": most_tokens}
+        for name, size in sizes.items():
+            if size < 1:
+                raise ValueError(f"{name} is 1 or more, got {size}")
         if hidden_size % heads:
             raise ValueError(f"heads divides hidden_size, and {heads} does not divide {hidden_size}")
         if unknown := [name for name in tasks if name not in DIGIT_TASKS]:

@@ -172,7 +172,9 @@ def test_a_peak_of_a_batch_is_not_taken_for_that_of_one_sample(
 
 def test_in_a_loop_a_peak_is_that_of_its_batch(predictor: MemoryPredictor, caplog: pytest.LogCaptureFixture) -> None:
     """Other batches are those of another task, of another size, and those that nothing holds any more."""
-    collate_text = HeterogeneousCollator(lambda texts: {"input_ids": [[1] * len(text) for text in texts]}, tasks=["one"])
+    predictor._has_asked = False
+    tokens = lambda texts: {"input_ids": [[1] * len(text) for text in texts]}  # noqa: E731
+    collate_text = HeterogeneousCollator(tokens, tasks=["one"])
     images = torch.zeros(1, 3, 8, 8)
     samples = [{"text": "x" * length, "task_type": "one", "images": images} for length in (6, 12, 9)]
     for batch in DataLoader(samples, batch_size=2000, sampler=[0, 1, 2] * 2000, collate_fn=collate_text):  # type: ignore[arg-type]
