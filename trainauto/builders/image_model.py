@@ -12,7 +12,7 @@ from trainauto.archs import ARCHS, is_discriminator
 from trainauto.builders.components import build_component, locate_errors
 from trainauto.builders.discriminator import discriminator_options
 from trainauto.builders.losses import build_losses, labels, target_of
-from trainauto.builders.network_bounds import within_reason
+from trainauto.builders.network_bounds import defaults_of, within_reason
 from trainauto.builders.optimizers import averaging_of, checkpoint_gradients, optimizer_maker
 from trainauto.builders.pretrained import load_start
 from trainauto.core.errors import InputError, Problem
@@ -52,7 +52,8 @@ def build_network(loaded: LoadedOptions, *, pretrained: bool = True) -> nn.Modul
 
 def _bounded(chosen: Component) -> AbstractContextManager[None]:
     """Return what refuses a network that is far too large, while it is built."""
-    return within_reason(f"network '{chosen.type}'", ARCHS.get(chosen.type), chosen.arguments)
+    usual = defaults_of(ARCHS.get(chosen.type))
+    return within_reason(f"network '{chosen.type}'", chosen.arguments, usual)
 
 
 def refuse_discriminator(loaded: LoadedOptions[Any], name: str) -> None:

@@ -1,6 +1,8 @@
 """The network of a language model and what trains it, from options: real, or on fake tensors."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from math import ceil
 from typing import Any
@@ -9,17 +11,20 @@ from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from trainauto.builders.components import locate_errors
+from trainauto.builders.network_bounds import MOST_TENSORS_OF_WORDS, largest_of, unusual_of, within_reason
 from trainauto.builders.optimizers import averaging_of, checkpoint_gradients, optimizer_maker
 from trainauto.builders.texts import Loaded, planned_vocabulary
 from trainauto.core.batch import Batch
+from trainauto.core.errors import InputError
 from trainauto.core.plan import BATCH_SIZE, TOKENS, Plan
+from trainauto.memory.monitor.oom import is_out_of_memory
 from trainauto.models.base_model import BaseModel
 from trainauto.models.parallel import Parallel
 from trainauto.optim.precision import Precision
 from trainauto.options.text_options import row_width
 from trainauto.tasks.text.training.language_model import LanguageModel
 from trainauto.tasks.text.training.lora import LoraSettings
-from trainauto.tasks.text.training.networks import NetworkSettings, make_network
+from trainauto.tasks.text.training.networks import NetworkSettings, make_network, usual_configuration
 from trainauto.tasks.text.training.row_layouts import RowLayout
 from trainauto.tasks.text.training.text_dataset import largest_batch, layout_of
 from trainauto.tasks.text.training.token_samples import TokenSamples
@@ -93,10 +98,35 @@ def build_network(loaded: Loaded, vocabulary: Vocabulary, precision: Precision, 
         chosen.attention,
         LoraSettings(lora.r, lora.lora_alpha, lora.lora_dropout, lora.target_modules) if lora is not None else None,
     )
-    train = loaded.options.datasets.train
-    with locate_errors(loaded, ("model",)):
-        longest = row_width(loaded.options) if loaded.options.train.packed else train.max_length
+    train, config = loaded.options.datasets.train, chosen.config or {}
+    longest = row_width(loaded.options) if loaded.options.train.packed else train.max_length
+    with locate_errors(loaded, ("model",)), _bounded(loaded, config):
         return make_network(settings, vocabulary, longest=longest, device_type=precision.device.type, weights=weights)
+
+
+@contextmanager
+def _bounded(loaded: Loaded, config: Mapping[str, Any]) -> Iterator[None]:
+    """Refuse a model of a configuration that is far too large, or that cannot be made, at the key of that probably.
+
+    Raises:
+        InputError: it is.
+    """
+    if not config:  # of a folder, which somebody has made
+        yield
+        return
+    usual = usual_configuration(config)
+    try:
+        with within_reason("the model", config, usual, MOST_TENSORS_OF_WORDS):
+            yield
+    except InputError as error:
+        (problem,), cause = error.problems, error.__cause__
+        if cause is not None and problem.argument == "config":
+            is_large = isinstance(cause, Exception) and is_out_of_memory(cause)
+            problem = replace(problem, argument=(largest_of if is_large else unusual_of)(config, usual) or "config")
+        if problem.argument not in config:
+            raise InputError(problem) from error
+        with locate_errors(loaded, ("model", "config")):
+            raise InputError(problem) from error
 
 
 def build_language_model(

@@ -11,7 +11,7 @@ from trainauto.builders.file_checks import (
     of_component,
     registered,
 )
-from trainauto.builders.network_bounds import refuse_sizes
+from trainauto.builders.network_bounds import defaults_of, refuse_sizes
 from trainauto.builders.text_checks import TOKENIZER
 from trainauto.options.component_schemas import FILLED_IN
 from trainauto.options.fields import Component
@@ -25,7 +25,7 @@ REGISTERING = (digits, digits_model)
 
 def _check_model(loaded: File, path: KeyPath, chosen: Component) -> None:
     checked_arguments(loaded, MULTITASK_MODELS, path, chosen.type, chosen.arguments, FILLED_IN["multitask-model"])
-    refuse_sizes(loaded, path, chosen.arguments, MULTITASK_MODELS.get(chosen.type))
+    refuse_sizes(loaded, path, chosen.arguments, defaults_of(MULTITASK_MODELS.get(chosen.type)))
 
 
 MULTITASK_CHECKS = FileChecks(

@@ -9,7 +9,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from trainauto.builders.components import build_component, locate_errors
 from trainauto.builders.multitask_data import TRAIN, TaskData
-from trainauto.builders.network_bounds import within_reason
+from trainauto.builders.network_bounds import defaults_of, within_reason
 from trainauto.builders.optimizers import checkpoint_gradients, trainer_optimizer
 from trainauto.core.batch import Batch
 from trainauto.core.plan import Plan
@@ -69,8 +69,8 @@ def _network(loaded: Loaded, vocabulary_size: int, tasks: Sequence[str]) -> nn.M
     chosen = loaded.options.model
     given = {"vocabulary_size": vocabulary_size, "tasks": tuple(tasks)}
     construct = build_component(loaded, MULTITASK_MODELS, ("model",), chosen.type, chosen.arguments, given)
-    maker = MULTITASK_MODELS.get(chosen.type)
-    with locate_errors(loaded, ("model",)), within_reason(f"model '{chosen.type}'", maker, chosen.arguments):
+    usual = defaults_of(MULTITASK_MODELS.get(chosen.type))
+    with locate_errors(loaded, ("model",)), within_reason(f"model '{chosen.type}'", chosen.arguments, usual):
         network: nn.Module = construct()
     return network
 

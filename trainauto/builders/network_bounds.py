@@ -21,12 +21,14 @@ LARGEST_SIZE = 2**16
 """Channels, blocks, heads or pixels that an argument of a network may count: published ones stay below 5,000."""
 MOST_TENSORS = 20_000
 """Tensors of weights: the largest published networks that enlarge images have about 5,000."""
+MOST_TENSORS_OF_WORDS = 100_000
+"""The same of language models, whose experts may have weights of their own."""
 
 _SMALLER = "Write fewer blocks or channels."
 
 
 def refuse_sizes(
-    loaded: LoadedOptions[Any], path: KeyPath, arguments: Mapping[str, Any], construct: Callable[..., Any] | None = None
+    loaded: LoadedOptions[Any], path: KeyPath, arguments: Mapping[str, Any], usual: Mapping[str, Any] | None = None
 ) -> None:
     """Refuse whole numbers that no network has of anything; only to count to them takes minutes.
 
@@ -34,53 +36,47 @@ def refuse_sizes(
         loaded: the option file.
         path: of the network.
         arguments: of the network.
-        construct: of a model whose arguments may count words, too: what is a thousand times their default is refused.
+        usual: defaults of a model whose arguments may count words, too: a thousand times these are refused.
 
     Raises:
         InputError: names the first.
     """
     for name, value in arguments.items():
-        largest = LARGEST_SIZE if construct is None else max(LARGEST_SIZE, 1000 * _usual(construct, name, 2**63))
+        largest = LARGEST_SIZE if usual is None else max(LARGEST_SIZE, 1000 * _largest(usual.get(name), 2**63))
         if any(size > largest for size in _whole_numbers(value)):
             with locate_errors(loaded, path):
                 message = f"{name} is above {largest}, which no network has of anything"
                 raise InputError(Problem(message, advice=_SMALLER, argument=name))
 
 
-def _usual(construct: Callable[..., Any], name: str, otherwise: int) -> int:
-    """Return the largest number of an argument's default; ``otherwise`` where there is none."""
-    parameter = signature(construct).parameters.get(name)
-    return max(_whole_numbers(parameter.default), default=otherwise) if parameter is not None else otherwise
+def defaults_of(construct: Callable[..., Any]) -> dict[str, Any]:
+    """Return the defaults of a constructor's arguments: what is usual."""
+    return {name: one.default for name, one in signature(construct).parameters.items()}
 
 
-def largest_of(construct: Callable[..., Any], arguments: Mapping[str, Any]) -> str:
-    """Return the argument that makes a network larger than any other of its arguments does, by what is usual.
-
-    Args:
-        construct: its parameters' defaults are what is usual; 1 where there are none.
-        arguments: as they are given.
-
-    Returns:
-        Its name; empty where none is a number.
-    """
+def largest_of(arguments: Mapping[str, Any], usual: Mapping[str, Any]) -> str:
+    """Return the argument that is more times what is usual than any other; empty where none is a whole number."""
     given = {name: max(_whole_numbers(value), default=0) for name, value in arguments.items()}
-    times = {name: size / max(1, _usual(construct, name, 1)) for name, size in given.items() if size}
+    times = {name: size / max(1, _largest(usual.get(name), 1)) for name, size in given.items() if size}
     return max(times, key=times.__getitem__, default="")
 
 
-def unusual_of(construct: Callable[..., Any], arguments: Mapping[str, Any]) -> str:
-    """Return an argument that a constructor probably fails at: below 1, or a list of another length than its default.
+def unusual_of(arguments: Mapping[str, Any], usual: Mapping[str, Any]) -> str:
+    """Return an argument that a constructor probably fails at: below 1, or a list of another length than is usual.
 
     Where there is only one argument, that is it; where nothing tells, none.
     """
     for name, value in arguments.items():
-        parameter = signature(construct).parameters.get(name)
-        default = parameter.default if parameter is not None else None
+        default = usual.get(name)
         are_lists = isinstance(value, list | tuple) and isinstance(default, list | tuple)
         is_below = min(_whole_numbers(value), default=1) < 1 <= min(_whole_numbers(default), default=1)
         if is_below or (are_lists and len(value) != len(default)):
             return name
     return next(iter(arguments)) if len(arguments) == 1 else ""
+
+
+def _largest(value: Any, otherwise: int) -> int:
+    return max(_whole_numbers(value), default=otherwise)
 
 
 def _whole_numbers(value: Any) -> Iterator[int]:
@@ -114,7 +110,7 @@ def largest_of(construct: Callable[..., Any], arguments: Mapping[str, Any]) -> s
 
 @contextmanager
 def within_reason(
-    what: str, construct: Callable[..., Any], arguments: Mapping[str, Any], most_tensors: int | None = None
+    what: str, arguments: Mapping[str, Any], usual: Mapping[str, Any], most_tensors: int | None = None
 ) -> Iterator[None]:
     """Watch a network being built, and refuse it once its parts are too many, or fill half of the free memory.
 
@@ -122,8 +118,8 @@ def within_reason(
 
     Args:
         what: is built, in words.
-        construct: makes it.
         arguments: as they are given.
+        usual: their defaults.
         most_tensors: of weights; ``None`` for those of networks that enlarge images.
 
     Raises:
@@ -134,7 +130,7 @@ def within_reason(
     tensors = weights_bytes = 0
 
     def refuse(message: str) -> NoReturn:
-        raise InputError(Problem(message, advice=_SMALLER, argument=largest_of(construct, arguments)))
+        raise InputError(Problem(message, advice=_SMALLER, argument=largest_of(arguments, usual)))
 
     def count(_module: nn.Module, _name: str, weights: nn.Parameter | None) -> None:
         nonlocal tensors, weights_bytes
@@ -157,10 +153,10 @@ def within_reason(
         said = next(iter(str(error).splitlines()), "")
         if is_out_of_memory(error):
             message = f"{what} does not fit the memory of this machine{f': {said}' if said else ''}"
-            problem = Problem(message, advice=_SMALLER, argument=largest_of(construct, arguments))
+            problem = Problem(message, advice=_SMALLER, argument=largest_of(arguments, usual))
         else:
             message = f"{what} cannot be made: {type(error).__name__}{f': {said}' if said else ''}"
-            problem = Problem(f"{message}, at {place_of_error(error)}", argument=unusual_of(construct, arguments))
+            problem = Problem(f"{message}, at {place_of_error(error)}", argument=unusual_of(arguments, usual))
         raise InputError(problem) from error
     finally:
         hook.remove()

@@ -47,6 +47,10 @@ def model_from_one_place(options: TextOptions) -> Iterator[Finding]:
 
 
 _MOST_LAYERS, _MOST_ELSE = 4096, 2**30
+_SIZES = frozenset(
+    ("n_embd", "n_head", "n_positions", "hidden_size", "intermediate_size", "max_position_embeddings", "vocab_size")
+) | {"num_attention_heads", "num_key_value_heads", "d_model", "d_ff", "d_kv", "num_heads"}
+"""Keys of configurations that are 1 or more in any model."""
 
 
 @_reads("model")
@@ -58,6 +62,8 @@ def model_that_can_be_made(options: TextOptions) -> Iterator[Finding]:
             yield Finding(("model", "config", key), f"{key} is above {most}, which no model has", "Write less.")
         elif "layer" in key and isinstance(value, int) and value < 0:
             yield Finding(("model", "config", key), f"{key} is {value}, and a model has layers", "Write 1 or more.")
+        elif key in _SIZES and isinstance(value, int) and value < 1:
+            yield Finding(("model", "config", key), f"{key} is {value}, which no model has", "Write 1 or more.")
 
 
 @_reads("model", "tokenizer")

@@ -29,7 +29,7 @@ class LoraOptions(Section):
     r: Annotated[int, Field(ge=1, le=2**16), BeforeValidator(whole)] = option(
         8, "Rank of the adapters.", reason="peft's value"
     )
-    lora_alpha: PositiveInt = option(
+    lora_alpha: Annotated[int, Field(ge=1, le=2**20), BeforeValidator(whole)] = option(
         16, "Adapters count lora_alpha / r times.", reason="twice the rank, as in most published recipes"
     )
     lora_dropout: Fraction = option(0.0, "Dropout of what goes into adapters.", reason="off")

@@ -9,7 +9,7 @@ from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from trainauto.builders import network_bounds
-from trainauto.builders.network_bounds import within_reason
+from trainauto.builders.network_bounds import defaults_of, within_reason
 from trainauto.core.errors import InputError
 
 
@@ -52,4 +52,4 @@ def network(wide: int = 4, deep: int = 2, splits: tuple[int, ...] = (2, 4)) -> N
 
 
 def within(**arguments: Any) -> AbstractContextManager[None]:
-    return within_reason("network 'x'", network, arguments)
+    return within_reason("network 'x'", arguments, defaults_of(network))

@@ -61,6 +61,10 @@ def with_lora(network: nn.Module, settings: LoraSettings, kind: ModelKind) -> nn
     chosen = [
         layer for name, layer in layers.items() if any(name.endswith(target) for target in settings.target_modules)
     ]
+    widest = max((max(layer.weight.shape) for layer in chosen or layers.values()), default=settings.r)
+    if settings.r > widest:
+        message = f"r is {settings.r}, above the {widest} inputs or outputs of the widest layer that gets adapters"
+        raise InputError(Problem(message, advice="Write 8, or a few times that.", argument="r"))
     config = LoraConfig(
         r=settings.r,
         lora_alpha=settings.lora_alpha,

@@ -64,6 +64,16 @@ def make_config(settings: NetworkSettings, vocabulary: Vocabulary | None) -> Any
     return config
 
 
+def usual_configuration(written: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values that the keys of a configuration have by default; nothing of a kind that is not known."""
+    require_transformers()
+    from transformers import CONFIG_MAPPING, AutoConfig
+
+    kind = written.get("model_type")
+    config = AutoConfig.for_model(kind) if kind in CONFIG_MAPPING else None
+    return {key: getattr(config, key, None) for key in written}
+
+
 def make_network(
     settings: NetworkSettings,
     vocabulary: Vocabulary | None,
@@ -112,6 +122,8 @@ def _made(settings: NetworkSettings, config: Any, *, weights: bool) -> nn.Module
     if settings.pretrained is None or not weights:
         try:
             network: nn.Module = maker.from_config(config, **chosen)
+        except InputError:
+            raise
         except Exception as error:  # constructors of many hands: they raise what they like
             raise InputError(Problem(f"the model cannot be made: {_first_line(error)}", argument="config")) from error
         return network
