@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,7 @@ from trainauto.distributed.communicator import Communicator
 from trainauto.engine.run_errors import RankAbortedError
 from trainauto.engine.signals import StopSignals
 from trainauto.memory.monitor.oom import allocator_message, in_words, is_out_of_memory
-from trainauto.memory.monitor.release import release_memory
+from trainauto.memory.monitor.release import release_memory, repeatable
 from trainauto.models.base_model import BaseModel
 
 logger = logging.getLogger(__name__)
@@ -195,7 +196,7 @@ class BatchedValidation(ABC):
         """Say so if the largest sample does not fit under a limit, alone."""
         index = int(np.argmax(self.sizes))
         with _evaluating(model):
-            failure, _ = self._try(model, self.batch([index]), limited)
+            failure, _ = self._try(model, repeatable(partial(self.batch, [index]), model.device), limited)
         if not failure:
             return ""
         return f"its largest {self._described(index)} does not fit alone. Take {self.smaller}, or a larger budget."
@@ -220,7 +221,7 @@ class BatchedValidation(ABC):
         found, place = _Sums({}, 0.0, 0), 0
         while place < len(rows):
             samples = self._next_batch(rows, place)
-            tensors = self.batch(samples)
+            tensors = repeatable(partial(self.batch, samples), model.device)
             failure, means = self._try(model, tensors, limited)
             if failure:
                 self._shrink(samples, failure, model.device)
@@ -243,7 +244,7 @@ class BatchedValidation(ABC):
             if not any(message["goes_on"] for message in messages):
                 return found
             samples = self._next_batch(rows, place) or [int(np.argmin(self.sizes))]  # others wait for this one
-            tensors = self.batch(samples)
+            tensors = repeatable(partial(self.batch, samples), model.device)
             failure, means = self._try(model, tensors, limited)
             if failure:
                 raise MemoryError(f"{counted(len(samples), self.sample)} together: {failure}")

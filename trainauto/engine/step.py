@@ -126,7 +126,11 @@ def weight_of_step(batch: Batch, ranks: Communicator) -> float:
     """Return what the loss of the whole step is a mean over, on all ranks; every rank must ask."""
     if batch.workload.weighs_samples:
         return batch.step_samples
-    return tell_weight(batch.workload, weight_of(batch.workload, batch.tensors) if len(batch) else 0.0, ranks)
+    mine = 0.0
+    if len(batch):
+        device = next(iter(batch.tensors.values())).device
+        mine = repeatable(partial(weight_of, batch.workload, batch.tensors), device)
+    return tell_weight(batch.workload, mine, ranks)
 
 
 def tell_weight(workload: Workload, mine: float, ranks: Communicator) -> float:

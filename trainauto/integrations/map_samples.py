@@ -135,8 +135,15 @@ class MapSamples(DynamicDataset):
         return self._collate_fn(list(samples))
 
     def some(self, indices: Iterable[int]) -> dict[str, Tensor]:
-        """Return a batch of these samples, as they are."""
-        return self.collate(self.__getitems__([SampleKey(index, 0, 0) for index in indices]))
+        """Return a batch of these samples, as they are.
+
+        Raises:
+            InputError: one cannot be used.
+        """
+        samples = self.__getitems__([SampleKey(index, 0, 0) for index in indices])
+        if isinstance(samples, InputError):
+            raise samples
+        return self.collate(samples)
 
     def collate(self, samples: "Sequence[Mapping[str, Tensor]] | Drawn") -> dict[str, Tensor]:
         """Return the leaves of a batch."""
