@@ -8,6 +8,9 @@ from typing import Any
 import pytest
 
 from tests.integration.commands import gan_options, tiny_options, train, write_options
+from tests.integration.finetune_runs import finetune_options, write_chats, write_model
+from tests.integration.multitask_runs import multitask_options
+from tests.integration.text_runs import text_options, write_texts
 
 Write = Callable[..., Path]
 COMPACT = {"type": "compact", "num_feat": 4, "num_conv": 1}
@@ -122,3 +125,39 @@ def test_images_that_are_trained_on_are_said(
     changes["datasets"]["val"]["dataroot_gt"] = str(validated / "image_000.png")
     assert train(write_options(tmp_path / "x.yml", tiny_options(trained, **changes))).returncode == 0
     assert "shares" not in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("task", "path", "value", "said"),
+    [
+        ("several tasks", ("model", "layers"), 10**8, "layers is above 65536"),
+        ("several tasks", ("model", "heads"), 0, "heads is 1 or more, got 0"),
+        ("several tasks", ("model", "hidden_size"), 65536, "memory"),
+        ("several tasks", ("datasets", "train", "samples"), 10**9, "samples is 1 to 1048576"),
+        ("several tasks", ("train", "learning_rate"), 1e300, "more than 32 bits"),
+        ("text", ("model", "config", "n_embd"), 65536, "memory"),
+        ("text", ("model", "config", "n_positions"), 0, "n_positions is 0"),
+        ("text", ("model", "lora"), {"lora_alpha": 10**18}, "at most 1048576"),
+        ("fine-tuning", ("lora", "r"), 60_000, "r is 60000, above the"),
+    ],
+)
+def test_sizes_of_other_tasks_that_nobody_means(
+    task: str, path: tuple[str, ...], value: object, said: str, tmp_path: Path
+) -> None:
+    changes: Any = value
+    for key in reversed(path):
+        changes = {key: changes}
+    if task == "text":
+        options = text_options(write_texts(tmp_path, 8), **changes)
+    elif task == "several tasks":
+        options = multitask_options(**changes)
+    else:
+        options = finetune_options(write_model(tmp_path / "model"), write_chats(tmp_path / "chats.jsonl"), **changes)
+    file = write_options(tmp_path / "x.yml", options)
+    done = train(file, own_process=False)
+    assert done.returncode == 2
+    (told,) = [line for line in done.stderr.splitlines() if "x.yml:" in line]
+    assert said in told
+    number, key = int(told.split(":")[1]), next(iter(value)) if isinstance(value, dict) else path[-1]
+    assert f"{key}:" in file.read_text().splitlines()[number - 1]
+    assert not list(tmp_path.glob("*experiments*/*/*"))

@@ -157,7 +157,11 @@ def assert_validations_are_right_or_refused(runs: Runs) -> None:
             try:
                 with FailsAt(place):
                     found = measured()
-            except (TrainautoError, RuntimeError, MemoryError) as error:  # the run says in one block that it lacks the room
+            except (
+                TrainautoError,
+                RuntimeError,
+                MemoryError,
+            ) as error:  # the run says in one block that it lacks the room
                 assert isinstance(error, TrainautoError) or is_out_of_memory(error), place
                 continue
             survived += 1

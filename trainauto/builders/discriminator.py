@@ -55,7 +55,10 @@ def check_discriminator(loaded: LoadedOptions[Any], path: KeyPath, tree: Any) ->
     """
     del path, tree
     options = loaded.options
-    if all(is_valid(loaded, key) for key in ("model_type", *(key for key, *_ in KEYS))) and options.model_type in MODELS:
+    if (
+        all(is_valid(loaded, key) for key in ("model_type", *(key for key, *_ in KEYS)))
+        and options.model_type in MODELS
+    ):
         losses = enumerate(options.train.losses)
         _refuse(loaded, MODELS.get(options.model_type), [position for position, loss in losses if judges(loss.type)])
 

@@ -89,25 +89,6 @@ def _whole_numbers(value: Any) -> Iterator[int]:
         yield value
 
 
-def largest_of(construct: Callable[..., Any], arguments: Mapping[str, Any]) -> str:
-    """Return the argument that makes a network larger than any other of its arguments does, by what is usual.
-
-    Args:
-        construct: its parameters' defaults are what is usual; 1 where there are none.
-        arguments: as they are given.
-
-    Returns:
-        Its name; empty where none is a number.
-    """
-    defaults = {name: one.default for name, one in signature(construct).parameters.items()}
-    times: dict[str, float] = {}
-    for name, value in arguments.items():
-        usual = max(_whole_numbers(defaults.get(name)), default=1)
-        if given := max(_whole_numbers(value), default=0):
-            times[name] = given / max(1, usual)
-    return max(times, key=times.__getitem__, default="")
-
-
 @contextmanager
 def within_reason(
     what: str, arguments: Mapping[str, Any], usual: Mapping[str, Any], most_tensors: int | None = None

@@ -228,7 +228,10 @@ def test_parts_that_do_not_fit_and_folders_that_are_files_are_told_with_the_rest
         "7:81: optimizer 'Adam' has no argument 'lrr'",
     ]
     assert told(GAN) == expected[1:]  # valid options: what is there is looked at where the run is built
-    assert told(GAN.replace("scale: 2", "scale: two")) == ["2:8: scale takes a whole number, but 'two' is text", *expected]
+    assert told(GAN.replace("scale: 2", "scale: two")) == [
+        "2:8: scale takes a whole number, but 'two' is text",
+        *expected,
+    ]
     assert without not in told(GAN.replace("total_iter: 2", "total_iter: two"))  # the section cannot be judged
     finetuning = FINETUNING.replace("num_train_epoch: 1", "output_dir: x.yml")
     assert "4:24: the run directory cannot be made: x.yml is a file" in told(finetuning)

@@ -38,13 +38,18 @@ def test_what_no_machine_has() -> None:
 
 @pytest.mark.parametrize(
     ("arguments", "suspect"),
-    [({"wide": 0, "deep": 3}, "wide"), ({"splits": [8], "deep": 3}, "splits"), ({"deep": 3}, "deep"), ({}, "")]
-    + [({"wide": 5, "deep": 3}, "")],
+    [
+        ({"wide": 0, "deep": 3}, "wide"),
+        ({"splits": [8], "deep": 3}, "splits"),
+        ({"deep": 3}, "deep"),
+        ({"wide": 5, "deep": 3}, ""),
+        ({}, ""),
+    ],
 )
 def test_what_a_constructor_fails_at_is_named_with_its_place(arguments: dict[str, Any], suspect: str) -> None:
-    with pytest.raises(InputError, match=r"network 'x' cannot be made: IndexError: .*, at test_network_bounds.py:") as caught:
-        with within(**arguments):
-            [][1]
+    said = r"network 'x' cannot be made: IndexError: .*, at test_network_bounds.py:"
+    with pytest.raises(InputError, match=said) as caught, within(**arguments):
+        [][1]
     assert caught.value.problems[0].argument == suspect
 
 

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from trainauto.core.errors import InputError, Problem
+from trainauto.memory.monitor.oom import is_out_of_memory
 from trainauto.tasks.finetune.conversations import Conversation
 from trainauto.tasks.finetune.processors import limit_pixels, pixel_bounds
 from trainauto.tasks.finetune.supervision import NOT_LEARNED, Supervision, expanded
@@ -195,6 +196,8 @@ class ConversationEncoder:
         try:
             return dict(self._processor(**given))
         except (ValueError, TypeError, RuntimeError, IndexError) as error:
+            if is_out_of_memory(error):
+                raise
             raise InputError(f"{place}: the processor refuses it: {error}") from error
 
     def _placeholder(self) -> int:
