@@ -8,7 +8,7 @@ from typing import Any
 
 from trainauto.core.errors import InputError, Problem
 
-_LARGEST_COUNT = 2**63 - 1
+LARGEST_COUNT = 2**63 - 1
 _DEEPEST = 100
 """Objects and lists within each other that are read: ours have less than ten, and what looks into them calls itself."""
 
@@ -70,7 +70,7 @@ def count_of(value: Any, least: int = 0) -> int:
         ValueError: it is none, below ``least``, or of more than 64 bits.
     """
     number = int(value) if isinstance(value, float) and value.is_integer() else value
-    if isinstance(number, bool) or not isinstance(number, int) or not least <= number <= _LARGEST_COUNT:
+    if isinstance(number, bool) or not isinstance(number, int) or not least <= number <= LARGEST_COUNT:
         raise ValueError(f"{value!r:.40} is no number of steps, samples or bytes")
     return number
 
@@ -106,6 +106,23 @@ def read_lines(path: Path, start: int = 0) -> Iterator[dict[str, Any]]:
             entry = object_of(line)
             if entry is not None:
                 yield entry
+
+
+CHUNK_BYTES = 2**20
+"""Of a file of lines that are read at a time."""
+
+
+def read_chunks(path: Path) -> Iterator[list[bytes]]:
+    """Yield the lines of a file, some at a time; without it there are none.
+
+    Raises:
+        InputError: it is no file.
+    """
+    if not is_log(path):
+        return
+    with path.open("rb") as file:
+        while lines := file.readlines(CHUNK_BYTES):
+            yield lines
 
 
 def step_of_line(line: bytes) -> int | None:

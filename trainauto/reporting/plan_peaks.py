@@ -6,6 +6,7 @@ from statistics import median
 
 from trainauto.core.plan import Plan
 from trainauto.core.records import StepRecord
+from trainauto.core.step_blocks import StepBlock
 
 REMEMBERED_STEPS = 1000
 """The typical peak of a plan is the median of so many of its last steps, so that a run of any length takes no room."""
@@ -58,6 +59,17 @@ class PlanPeaks:
         if record.peak is not None and record.is_whole:
             totals.last_bytes.append(record.peak.allocated)
             totals.highest_bytes = max(totals.highest_bytes or 0, record.peak.allocated)
+
+    def add_block(self, block: StepBlock) -> None:
+        """Take steps in that went alike."""
+        plan, peaks = block.first.plan, block.whole_bytes
+        totals = self._plans.get(plan)
+        if totals is None:
+            totals = self._plans[plan] = _PlanTotals(block.first.predicted)
+        totals.steps += len(block)
+        if peaks:
+            totals.last_bytes.extend(peaks)
+            totals.highest_bytes = max(totals.highest_bytes or 0, *peaks)
 
     def rows(self, most: int | None = None) -> tuple[list[PlanPeak], int]:
         """Return the plans in the order of their first steps, and how many were left out.

@@ -1,6 +1,7 @@
 """How long a run still takes."""
 
 import math
+from collections.abc import Iterable
 
 from trainauto.core.records import StepRecord
 from trainauto.core.run_events import LengthUnit
@@ -35,12 +36,16 @@ class TimeLeft:
 
     def step(self, record: StepRecord) -> None:
         """Take in a step."""
-        seconds = record.data_seconds + record.step_seconds
-        kept = max(_LEAST_KEPT, math.exp(-seconds / _MEMORY_S)) if self._steps > 1 else 0.0
-        done = 1 if self._unit == "steps" else record.shape.samples
-        self._recent, self._recent_s = self._recent * kept + done, self._recent_s * kept + seconds
-        self._trained_s += seconds
-        self._steps += 1
+        self.steps((record.data_seconds + record.step_seconds,), record.shape.samples)
+
+    def steps(self, seconds_of_each: Iterable[float], samples: int) -> None:
+        """Take in steps of so many samples each."""
+        done = 1 if self._unit == "steps" else samples
+        for seconds in seconds_of_each:
+            kept = max(_LEAST_KEPT, math.exp(-seconds / _MEMORY_S)) if self._steps > 1 else 0.0
+            self._recent, self._recent_s = self._recent * kept + done, self._recent_s * kept + seconds
+            self._trained_s += seconds
+            self._steps += 1
 
     def validation(self, seconds: float) -> None:
         """Take in what a validation took; one before the first step says nothing of how often there will be one."""

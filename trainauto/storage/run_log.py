@@ -7,9 +7,10 @@ from typing import Any, TypeVar
 
 from trainauto.core.decisions import Decision, decision_from_dict
 from trainauto.core.errors import InputError, Problem
-from trainauto.core.json_text import count_of, is_log, read_lines
+from trainauto.core.json_text import count_of, is_log, read_chunks, read_lines
 from trainauto.core.record_json import step_from_dict
 from trainauto.core.records import StepRecord
+from trainauto.core.step_blocks import StepBlock, blocks_in
 from trainauto.storage.run_directory import RunDirectory, length_until
 
 Entry = TypeVar("Entry")
@@ -39,6 +40,22 @@ def logged_steps(run: RunDirectory) -> Iterator[StepRecord]:
         InputError: a line holds no step that this version can read.
     """
     yield from read_entries(run.records, step_from_dict)
+
+
+def logged_blocks(run: RunDirectory) -> Iterator[StepBlock | StepRecord]:
+    """Yield the steps of a run as :func:`logged_steps` does, those that went alike in blocks: several times as fast.
+
+    Raises:
+        InputError: a line holds no step that this version can read.
+    """
+    number = 0
+    for part in blocks_in(read_chunks(run.records)):
+        if isinstance(part, StepBlock):
+            yield part
+            number += len(part)
+        else:
+            number += 1
+            yield _parsed(run.records, part, step_from_dict, f"entry {number}")
 
 
 def steps_after(run: RunDirectory, step: int) -> Iterator[StepRecord]:
@@ -72,10 +89,13 @@ def read_entries(path: Path, parse: Callable[[Mapping[str, Any]], Entry], start:
         InputError: it cannot read one.
     """
     for number, line in enumerate(read_lines(path, start), 1):
-        try:
-            yield parse(line)
-        except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
-            lacks = f"it lacks {error}" if isinstance(error, KeyError) else str(error)
-            where = f"entry {number}" + (f" after byte {start}" if start else "")
-            message = f"{path}: {where} cannot be read: {lacks}"
-            raise InputError(Problem(message, advice="Was it written by another version, or edited?")) from error
+        yield _parsed(path, line, parse, f"entry {number}" + (f" after byte {start}" if start else ""))
+
+
+def _parsed(path: Path, line: Mapping[str, Any], parse: Callable[[Mapping[str, Any]], Entry], where: str) -> Entry:
+    try:
+        return parse(line)
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+        lacks = f"it lacks {error}" if isinstance(error, KeyError) else str(error)
+        message = f"{path}: {where} cannot be read: {lacks}"
+        raise InputError(Problem(message, advice="Was it written by another version, or edited?")) from error

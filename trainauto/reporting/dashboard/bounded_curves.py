@@ -71,6 +71,23 @@ class Curves:
         if len(self._waiting) >= MOST_WAITING:
             self._sum_up()
 
+    def add_rows(self, step: int, names: tuple[str, ...], rows: Sequence[tuple[float, ...]]) -> None:
+        """Take the values of steps in that follow each other from ``step`` on; each has all of the names."""
+        place = 0
+        while place < len(rows):
+            if (step + place) // self._width != self._number:
+                self._begin(step + place)
+            if names != self._names:
+                self._sum_up()
+                self._names = names
+            left_of_range = (self._number + 1) * self._width - (step + place)
+            end = min(len(rows), place + left_of_range, place + MOST_WAITING - len(self._waiting))
+            self._waiting += rows[place:end]
+            self._steps[-1] = step + end - 1
+            place = end
+            if len(self._waiting) >= MOST_WAITING:
+                self._sum_up()
+
     def means(self, name: str) -> list[float | None]:
         """Return the mean of each range; ``None`` where it has no value."""
         return [rounded(entry[_SUM] / entry[_COUNT]) if entry else None for entry in self._of(name)]

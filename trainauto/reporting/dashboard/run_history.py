@@ -1,16 +1,17 @@
 """What a page shows of a run, gathered as its reports come in, or from its logs."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from itertools import islice
+from itertools import islice, repeat
 from typing import Any
 
 from trainauto.core.decisions import Decision
 from trainauto.core.noise_scale import NoiseScales
 from trainauto.core.plan import Plan
 from trainauto.core.records import StepRecord
+from trainauto.core.step_blocks import StepBlock
 from trainauto.core.words import counted
 from trainauto.reporting.dashboard.bounded_curves import Changes, Curves
 from trainauto.reporting.dashboard.events import Event, Events, event_of, shortage_of
@@ -111,20 +112,38 @@ class RunHistory:
         if record.noise:
             values |= _first(NOISE, self._noise.add(record.noise))
         self.curves.add(record.step, values)
-        if record.plan == self._plan_before:
-            for changes in self._plan_changes:
-                changes.stays(record.step)
-        else:
-            plan = record.plan.to_dict()
-            for name, value in plan.items():
-                self.plan.setdefault(name, Changes()).add(record.step, value)
-            self._plan_before, self._plan_changes = record.plan, [self.plan[name] for name in plan]
+        self._follow_plan(record.step, record.plan)
         if record.ooms:
             self.events.add(shortage_of(record, time))
         is_lost = bool(record.losses) and not math.isfinite(values[LOSS])
         if is_lost and not self._lost_loss:
             self.events.add(Event(record.step, "fail", "the loss is no finite number", "", time))
         self._lost_loss = is_lost
+
+    def block(self, block: StepBlock) -> None:
+        """Take steps in that went alike."""
+        first = block.first
+        self.course.add_block(block)
+        self.plans.add_block(block)
+        if not self.terms.issuperset(first.losses):
+            self.terms |= set(islice(first.losses, MOST_OF_A_KIND))
+        self._time_left.steps(block.seconds, first.shape.samples)
+        names, columns = columns_of(block)
+        self.curves.add_rows(first.step, names, list(zip(*columns, strict=True)))
+        self._follow_plan(first.step, first.plan)
+        for changes in self._plan_changes:
+            changes.stays(block.last_step)
+        self._lost_loss = False
+
+    def _follow_plan(self, step: int, plan: Plan) -> None:
+        if plan == self._plan_before:
+            for changes in self._plan_changes:
+                changes.stays(step)
+            return
+        values = plan.to_dict()
+        for name, value in values.items():
+            self.plan.setdefault(name, Changes()).add(step, value)
+        self._plan_before, self._plan_changes = plan, [self.plan[name] for name in values]
 
     def curve_of(self, term: str) -> str:
         """Return the name of a loss's curve: of a single one, that is the sum of all."""
@@ -230,6 +249,20 @@ def values_of(record: StepRecord) -> dict[str, float]:
     if record.predicted is not None:
         values[PREDICTED] = record.predicted
     return values
+
+
+def columns_of(block: StepBlock) -> tuple[tuple[str, ...], list[Iterable[float]]]:
+    """Return what the curves show of steps that went alike: the names of :func:`values_of`, and values of each."""
+    values, told = values_of(block.first), block.first.told
+    varying: dict[str, Sequence[float]] = {DATA: block.column("data_s"), COMPUTE: block.column("step_s")}
+    varying[SECONDS] = block.seconds
+    for start, key in ((TERM, "losses"), (RATE, "lr"), (NORM, "grad_norm")):
+        varying |= {start + name: block.column(key, name) for name in block.names(key)}
+    minimised = [varying[TERM + name] for name in block.first.losses if name not in told]
+    varying[LOSS] = [sum(terms) for terms in zip(*minimised, strict=True)]
+    for name, key in ((PEAK, "allocated"), (RESERVED, "reserved"), (CURRENT, "current"), (DEVICE, "device_used")):
+        varying[name] = block.counts("peak", key)
+    return tuple(values), [varying.get(name) or repeat(value, len(block)) for name, value in values.items()]
 
 
 def _first(start: str, values: Mapping[str, float]) -> dict[str, float]:

@@ -2,15 +2,17 @@
 
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import datetime
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from trainauto.core.decisions import decision_from_dict
 from trainauto.core.errors import InputError, Problem
-from trainauto.core.json_text import count_of, is_log, object_of
+from trainauto.core.json_text import CHUNK_BYTES, count_of, is_log, object_of
 from trainauto.core.record_json import step_from_dict
+from trainauto.core.step_blocks import StepBlock, blocks_in
 from trainauto.reporting.dashboard.about_run import about
 from trainauto.reporting.dashboard.run_history import RunHistory
 from trainauto.reporting.runs.course import Start, starts_of
@@ -68,10 +70,12 @@ class RunReader:
             self._begin()
         for tails in self._tails:
             others, steps = tails.read()
-            for line in steps:
-                while others and others[-1].comes_before(line["step"]):
-                    _take(self.history, others.pop(), tails.folder)
-                _take(self.history, _Entry(line["step"], _STEP, line), tails.folder)
+            for part in steps:
+                if isinstance(part, StepBlock):
+                    _take_block(self.history, part, others, tails.folder)
+                else:
+                    _take_before(part["step"], self.history, others, tails.folder)
+                    _take(self.history, _Entry(part["step"], _STEP, part), tails.folder)
                 is_new = True
             is_new = is_new or bool(others)
             while others:
@@ -117,8 +121,8 @@ class _Tails:
         tails = (self._steps, self._validations, self._decisions, self._log)
         return any(tail.has_gone_back() for tail in tails)
 
-    def read(self) -> tuple[list[_Entry], Iterator[dict[str, Any]]]:
-        """Return what is new beside steps, the last first, and the lines of steps."""
+    def read(self) -> tuple[list[_Entry], Iterator[StepBlock | dict[str, Any]]]:
+        """Return what is new beside steps, the last first, and the steps: blocks, or lines of single ones."""
         resumed = [
             _Entry(resume.after_step, _RESUMED, {"changes": resume.changes, "time": _seconds(resume.time)})
             for text in self._log.texts()
@@ -127,8 +131,15 @@ class _Tails:
         decided = [_Entry(line["step"], _when(line), line) for line in self._decisions.lines()]
         validated = [_Entry(line["step"], _VALIDATED, line) for line in self._validations.lines()]
         others = sorted((*decided, *validated, *resumed), key=lambda entry: entry[:2])
-        steps = (line for line in self._steps.lines() if line["step"] < self._end)
-        return [entry for entry in reversed(others) if entry.step < self._end], steps
+        return [entry for entry in reversed(others) if entry.step < self._end], self._new_steps()
+
+    def _new_steps(self) -> Iterator[StepBlock | dict[str, Any]]:
+        for part in blocks_in(self._steps.chunks()):
+            if isinstance(part, StepBlock) and part.last_step < self._end:
+                yield part
+                continue
+            lines = map(object_of, part.lines) if isinstance(part, StepBlock) else (part,)
+            yield from (line for line in with_steps(lines) if line["step"] < self._end)
 
 
 class _Tail:
@@ -150,7 +161,11 @@ class _Tail:
         return found.st_ino != self._number or found.st_size < self._offset
 
     def texts(self) -> Iterator[bytes]:
-        """Yield the whole lines that were not yielded before.
+        """Yield the whole lines that were not yielded before; raises as :meth:`chunks`."""
+        return chain.from_iterable(self.chunks())
+
+    def chunks(self) -> Iterator[list[bytes]]:
+        """Yield the same, some at a time.
 
         Raises:
             InputError: it is no file.
@@ -164,23 +179,44 @@ class _Tail:
         with file:
             self._number = os.fstat(file.fileno()).st_ino
             file.seek(self._offset)
-            for text in file:
-                if not text.endswith(b"\n"):
-                    return  # it is being written
-                self._offset += len(text)
-                yield text
+            while lines := file.readlines(CHUNK_BYTES):
+                if not lines[-1].endswith(b"\n"):
+                    lines.pop()  # it is being written
+                self._offset += sum(map(len, lines))
+                yield lines
 
     def lines(self) -> Iterator[dict[str, Any]]:
         """Yield the whole lines of JSON that were not yielded before; what cannot be read is passed over."""
-        for text in self.texts():
-            line = object_of(text)
-            if line is None:
-                continue
-            try:
-                line["step"] = count_of(line.get("step"))
-            except ValueError:
-                continue
-            yield line
+        return with_steps(map(object_of, self.texts()))
+
+
+def with_steps(lines: Iterable[dict[str, Any] | None]) -> Iterator[dict[str, Any]]:
+    """Yield the lines that are of a step, with its number as one."""
+    for line in lines:
+        if line is None:
+            continue
+        try:
+            line["step"] = count_of(line.get("step"))
+        except ValueError:
+            continue
+        yield line
+
+
+def _take_before(step: int, history: RunHistory, others: list[_Entry], folder: RunDirectory) -> None:
+    """Take the entries that are told before a step."""
+    while others and others[-1].comes_before(step):
+        _take(history, others.pop(), folder)
+
+
+def _take_block(history: RunHistory, block: StepBlock, others: list[_Entry], folder: RunDirectory) -> None:
+    """Take steps that went alike, divided where another entry is told between them."""
+    while True:
+        _take_before(block.first.step, history, others, folder)
+        between = others[-1].step + (others[-1].kind > _STEP) if others else math.inf
+        if between > block.last_step:
+            return history.block(block)
+        before, block = block.divided(int(between))
+        history.block(before)
 
 
 def _take(history: RunHistory, entry: _Entry, folder: RunDirectory) -> None:

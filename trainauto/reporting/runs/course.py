@@ -2,20 +2,22 @@
 
 import math
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
 from trainauto.core.errors import InputError, Problem
 from trainauto.core.plan import Plan
 from trainauto.core.records import StepRecord
+from trainauto.core.step_blocks import StepBlock
 from trainauto.reporting.plan_peaks import PlanPeaks
 from trainauto.reporting.step_stats import StepWindow
 from trainauto.storage.run_directory import CURRENT, TRAINER_RUNS, RunDirectory
 from trainauto.storage.run_lock import Owner
-from trainauto.storage.run_log import logged_steps
+from trainauto.storage.run_log import logged_blocks, logged_steps
 
 RUNNING, KILLED, NO_END = "running", "killed", "no end"
 """What has become of runs whose log has no end; the last where it is unknown whether their process is there."""
@@ -84,6 +86,18 @@ class Course:
             self._plan, self._peaks = record.plan, PlanPeaks()
         self._peaks.add(record)
 
+    def add_block(self, block: StepBlock) -> None:
+        """Take steps in that went alike."""
+        self._recent.extend(block.records(_LAST_STEPS))
+        self.last, first = self._recent[-1], block.first
+        self.samples += len(block) * first.shape.samples
+        self.seconds = summed(self.seconds, block.seconds)
+        if first.peak is not None:
+            self.limit_bytes = first.peak.limit
+        if first.plan != self._plan:
+            self._plan, self._peaks = first.plan, PlanPeaks()
+        self._peaks.add_block(block)
+
     @property
     def typical_bytes(self) -> int | None:
         """Median peak of whole steps since the last plan was taken up; ``None`` where nothing was measured."""
@@ -120,6 +134,11 @@ class Course:
         return window.figures().loss if self._recent else None
 
 
+def summed(before: float, values: Sequence[float]) -> float:
+    """Return a sum with these values added one after the other, which rounds as steps that come one by one do."""
+    return deque(accumulate(values, initial=before), maxlen=1)[0]
+
+
 @dataclass(frozen=True)
 class Start:
     """A folder with records of steps.
@@ -132,13 +151,19 @@ class Start:
     folder: RunDirectory
     end: float = math.inf
 
-    def steps(self) -> Iterator[StepRecord]:
-        """Yield the steps that were not trained again.
+    def add_to(self, course: Course) -> None:
+        """Have the course take the steps in that were not trained again.
 
         Raises:
             InputError: a line holds no step that this version can read.
         """
-        return (record for record in logged_steps(self.folder) if record.step < self.end)
+        for part in logged_blocks(self.folder):
+            if isinstance(part, StepBlock) and part.last_step < self.end:
+                course.add_block(part)
+                continue
+            for record in part.records() if isinstance(part, StepBlock) else (part,):
+                if record.step < self.end:
+                    course.add(record)
 
 
 def starts_of(run: RunDirectory) -> list[Start]:

@@ -81,8 +81,7 @@ def _figures(run: RunDirectory) -> RunFigures:
     course, starts = Course(), starts_of(run)
     logs = [read_object(start.folder.log_object) for start in starts]
     for start in starts:
-        for record in start.steps():
-            course.add(record)
+        start.add_to(course)
     return replace(
         _without_steps(run, validations_of(starts, logs)),
         steps=course.last.step if course.last is not None else 0,

@@ -19,13 +19,14 @@ from trainauto.core.errors import InputError, Problem
 from trainauto.core.json_text import from_json, read_lines, to_json
 from trainauto.core.plan import Plan
 from trainauto.core.records import MicrobatchSplit
+from trainauto.core.step_blocks import StepBlock
 from trainauto.reporting.plan_peaks import PlanPeak, PlanPeaks
-from trainauto.reporting.runs.course import Course, Speed, no_steps
+from trainauto.reporting.runs.course import Course, Speed, no_steps, summed
 from trainauto.reporting.runs.figures import how_it_ended
 from trainauto.reporting.runs.validation_totals import Metric, metrics_of
 from trainauto.storage.resumes import Resume, resumes_of
 from trainauto.storage.run_directory import RunDirectory
-from trainauto.storage.run_log import logged_decisions, logged_steps, whole_files
+from trainauto.storage.run_log import logged_decisions, logged_blocks, whole_files
 
 
 @dataclass(frozen=True)
@@ -145,18 +146,27 @@ def _memory_report(run: RunDirectory) -> MemoryReport:
     by_plan, shortages = PlanPeaks(), []
     limit_bytes, last = None, _Stretch()
     steps, course, missing = 0, Course(), []
-    for record in logged_steps(run):
-        steps += 1
+    for part in logged_blocks(run):
+        record = part.first if isinstance(part, StepBlock) else part
         if course.last is not None and record.step > course.last.step + 1:
             missing.append((course.last.step + 1, record.step - 1))
-        course.add(record)
-        by_plan.add(record)
-        if record.ooms:
-            shortages.append(Shortage(record.step, record.plan, record.ooms, record.pieces))
         if record.peak is not None:  # a resume may have no budget any more
             limit_bytes = record.peak.limit
         if record.plan != last.plan:
             last = _Stretch(record.plan, record.step)
+        if isinstance(part, StepBlock):
+            steps += len(part)
+            course.add_block(part)
+            by_plan.add_block(part)
+            last.peaks.add_block(part)
+            last.samples += len(part) * record.shape.samples
+            last.seconds = summed(last.seconds, part.seconds)
+            continue
+        steps += 1
+        course.add(record)
+        by_plan.add(record)
+        if record.ooms:
+            shortages.append(Shortage(record.step, record.plan, record.ooms, record.pieces))
         last.peaks.add(record)
         last.samples += record.shape.samples
         last.seconds += record.data_seconds + record.step_seconds
