@@ -14,7 +14,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.acceptance import ACCEPTANCE
+from tests.acceptance import ACCEPTANCE, only_in_acceptance
 from tests.integration.commands import write_options
 from tests.integration.finetune_runs import finetune_options, write_chats, write_model
 from tests.integration.multitask_runs import multitask_options
@@ -113,7 +113,10 @@ def places_of(operators: int) -> Iterator[int]:
     return iter(range(1, operators + 1, 1 if ACCEPTANCE else max(1, operators // PLACES)))
 
 
-@pytest.mark.parametrize("task", ["text", "several tasks", "fine-tuning", "adapters"])
+@pytest.mark.timeout(3600 if ACCEPTANCE else 300)
+@pytest.mark.parametrize(
+    "task", ["text", "several tasks", "fine-tuning", pytest.param("adapters", marks=only_in_acceptance)]
+)
 def test_failing_at_any_operator_is_survived_or_ends_the_run(
     task: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -131,7 +134,8 @@ def test_failing_at_any_operator_is_survived_or_ends_the_run(
             try:
                 steps.step(failing, FailsAt(place))
             except OptimizerOutOfMemoryError as error:
-                assert not error.is_whole, place  # else it would have run again
+                if error.is_whole:  # it would have run again
+                    raise
                 continue
             steps.step(failing + 1)
             recovered += 1
@@ -157,12 +161,9 @@ def assert_validations_are_right_or_refused(runs: Runs) -> None:
             try:
                 with FailsAt(place):
                     found = measured()
-            except (
-                TrainautoError,
-                RuntimeError,
-                MemoryError,
-            ) as error:  # the run says in one block that it lacks the room
-                assert isinstance(error, TrainautoError) or is_out_of_memory(error), place
+            except (TrainautoError, RuntimeError, MemoryError) as error:  # the run says it in one block
+                if not isinstance(error, TrainautoError) and not is_out_of_memory(error):
+                    raise
                 continue
             survived += 1
             assert found == pytest.approx(expected, rel=1e-4), place

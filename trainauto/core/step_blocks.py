@@ -22,9 +22,11 @@ VARYING = frozenset(("step", "first_sample", "losses", "lr", "grad_norm", "data_
 _FEWEST = 8
 """Lines of a block: fewer are not worth it."""
 
-_OF_NUMBERS = b"0123456789.+-"
+_EXPONENT = b"\x01"
+"""Stands for the e of exponents, which keys hold, too; no JSON has this character."""
+_OF_NUMBERS = b"0123456789.+-" + _EXPONENT
 _TO_SPACES = bytes(byte if byte in _OF_NUMBERS else 32 for byte in range(256))
-_TOKEN = re.compile(rb"[0-9.+-]+")
+_TOKEN = re.compile(rb"[0-9.+\x01-]+")
 _NUMBER = re.compile(rb'"(?:[^"\\]|\\.)*"|(-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)')
 
 Key = tuple[str, ...]
@@ -35,19 +37,19 @@ class _Form:
     """What lines have in common that differ in their digits alone.
 
     Attributes:
-        tokens: pieces of digits in a line; those of one number may be two, before its exponent and after.
-        places: the first of the pieces of each number that may differ, by its keys, and how many these are.
+        tokens: pieces of digits in a line, those within keys among them.
+        places: which of them the numbers are that may differ, by their keys.
         others: pieces that may not differ within a block.
     """
 
     tokens: int
-    places: dict[Key, tuple[int, int]]
+    places: dict[Key, int]
     others: tuple[int, ...]
 
     @classmethod
     def of(cls, line: bytes) -> "_Form | None":
         """Return the form of a line; ``None`` where it holds no step, or text in the place of a number."""
-        tokens = [match.start() for match in _TOKEN.finditer(line)]
+        tokens = [match.start() for match in _TOKEN.finditer(_prepared(line))]
         spans = [match.span(1) for match in _NUMBER.finditer(line) if match[1] is not None]
         numbered, end = b"", 0
         for number, (begin, after) in enumerate(spans):
@@ -59,13 +61,14 @@ class _Form:
                 continue
             if not isinstance(number, int):
                 return None
-            begin, after = spans[number]
-            mine = [place for place, at in enumerate(tokens) if begin <= at < after]
-            places[keys] = mine[0], len(mine)
+            places[keys] = tokens.index(spans[number][0])
         if not {("step",), ("data_s",), ("step_s",)} <= places.keys():
             return None
-        varying = {first + more for first, count in places.values() for more in range(count)}
-        return cls(len(tokens), places, tuple(sorted(set(range(len(tokens))) - varying)))
+        return cls(len(tokens), places, tuple(sorted(set(range(len(tokens))) - set(places.values()))))
+
+
+def _prepared(lines: bytes) -> bytes:
+    return lines.replace(b"e-", _EXPONENT + b"-").replace(b"e+", _EXPONENT + b"+")
 
 
 def _leaves(value: Any, keys: Key = ()) -> Iterator[tuple[Key, Any]]:
@@ -129,10 +132,9 @@ class StepBlock:
         if keys not in self._form.places:
             return []
         if (keys, kind) not in self._read:
-            (place, count), line = self._form.places[keys], self._form.tokens
-            pieces: Iterable[bytes] = self._tokens[place::line]
-            if count > 1:
-                pieces = map(b"%be%b".__mod__, zip(pieces, self._tokens[place + 1 :: line], strict=True))
+            pieces = self._tokens[self._form.places[keys] :: self._form.tokens]
+            if kind is float:
+                pieces = b" ".join(pieces).replace(_EXPONENT, b"e").split()
             self._read[keys, kind] = list(map(kind, pieces))
         return self._read[keys, kind]
 
@@ -164,7 +166,7 @@ def blocks_in(chunks: Iterable[Sequence[bytes]]) -> Iterator[StepBlock | dict[st
     """
     forms: dict[bytes, _Form | None] = {}
     for lines in chunks:
-        shapes = b"".join(lines).translate(None, _OF_NUMBERS).splitlines()
+        shapes = _prepared(b"".join(lines)).translate(None, _OF_NUMBERS).splitlines()
         if len(shapes) != len(lines):  # something ends lines that is no end of a line
             yield from _one_by_one(lines)
             continue
@@ -193,11 +195,11 @@ def _form_of(line: bytes) -> _Form | None:
 
 def _in_blocks(lines: Sequence[bytes], form: _Form | None) -> Iterator[StepBlock | dict[str, Any]]:
     """Yield lines of one form."""
-    tokens = b" ".join(lines).translate(_TO_SPACES).split()
+    tokens = _prepared(b"".join(lines)).translate(_TO_SPACES).split()
     if form is None or len(tokens) != form.tokens * len(lines):
         yield from _one_by_one(lines)
         return
-    steps = tokens[form.places["step",][0] :: form.tokens]
+    steps = tokens[form.places["step",] :: form.tokens]
     for begin, end in _runs(tokens, form, steps):
         block = _block(lines[begin:end], form, tokens[begin * form.tokens : end * form.tokens])
         if block is None:
@@ -228,7 +230,9 @@ def _block(lines: Sequence[bytes], form: _Form, tokens: Sequence[bytes]) -> Step
         block = StepBlock(step_from_dict(entry), lines, form, tokens)
         is_plain = not (block.first.ooms or block.first.noise or block.first.task_losses or block.first.compile_seconds)
         steps = block.counts("step")
-        return block if is_plain and steps == list(range(steps[0], steps[0] + len(lines))) and _is_sound(block) else None
+        return (
+            block if is_plain and steps == list(range(steps[0], steps[0] + len(lines))) and _is_sound(block) else None
+        )
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
         return None
 
@@ -244,6 +248,6 @@ def _is_sound(block: StepBlock) -> bool:
     is_finite = all(sum(column) - sum(column) == 0 for column in floats)
     return (
         is_finite
-        and all(0 <= min(column) and max(column) <= LARGEST_COUNT for column in counts)
-        and all(-_LONGEST_S < min(column) and max(column) < _LONGEST_S for column in seconds)
+        and all(min(column) >= 0 and max(column) <= LARGEST_COUNT for column in counts)
+        and all(min(column) > -_LONGEST_S and max(column) < _LONGEST_S for column in seconds)
     )

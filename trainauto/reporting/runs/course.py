@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from trainauto.core.errors import InputError, Problem
+from trainauto.core.json_text import object_of
 from trainauto.core.plan import Plan
+from trainauto.core.record_json import step_from_dict
 from trainauto.core.records import StepRecord
 from trainauto.core.step_blocks import StepBlock
 from trainauto.reporting.plan_peaks import PlanPeaks
@@ -69,7 +71,7 @@ class Course:
     seconds: float = 0.0
     ooms: int = 0
     limit_bytes: int | None = None
-    _recent: deque[StepRecord] = field(default_factory=lambda: deque(maxlen=_LAST_STEPS))
+    _recent: deque[StepRecord | bytes] = field(default_factory=lambda: deque(maxlen=_LAST_STEPS))
     _plan: Plan | None = None
     _peaks: PlanPeaks = field(default_factory=PlanPeaks)
 
@@ -88,8 +90,8 @@ class Course:
 
     def add_block(self, block: StepBlock) -> None:
         """Take steps in that went alike."""
-        self._recent.extend(block.records(_LAST_STEPS))
-        self.last, first = self._recent[-1], block.first
+        self._recent.extend(block.lines[-_LAST_STEPS:])  # of a log, most of them are never asked for
+        (self.last,), first = block.records(1), block.first
         self.samples += len(block) * first.shape.samples
         self.seconds = summed(self.seconds, block.seconds)
         if first.peak is not None:
@@ -104,20 +106,27 @@ class Course:
         rows, _ = self._peaks.rows()
         return rows[0].typical_bytes if rows else None
 
+    def _recent_records(self) -> list[StepRecord]:
+        lines = (one if isinstance(one, StepRecord) else step_from_dict(object_of(one) or {}) for one in self._recent)
+        self._recent = deque(lines, maxlen=_LAST_STEPS)
+        return [one for one in self._recent if isinstance(one, StepRecord)]
+
     @property
     def speed(self) -> Speed | None:
         """How fast the last steps were; ``None`` before the first, and where they took no time."""
-        seconds = sum(record.data_seconds + record.step_seconds for record in self._recent)
+        recent = self._recent_records()
+        seconds = sum(record.data_seconds + record.step_seconds for record in recent)
         if seconds <= 0:
             return None
-        samples, steps = sum(record.shape.samples for record in self._recent), len(self._recent)
+        samples, steps = sum(record.shape.samples for record in recent), len(recent)
         return Speed(samples / seconds, steps / seconds, steps)
 
     @property
     def recent_waiting(self) -> float:
         """Share of the time of the last steps spent waiting for data, 0 to 1."""
-        waited = sum(record.data_seconds for record in self._recent)
-        seconds = waited + sum(record.step_seconds for record in self._recent)
+        recent = self._recent_records()
+        waited = sum(record.data_seconds for record in recent)
+        seconds = waited + sum(record.step_seconds for record in recent)
         return waited / seconds if seconds > 0 else 0.0
 
     @property
@@ -129,7 +138,7 @@ class Course:
     def latest_loss(self) -> float | None:
         """Mean loss of the last steps; ``None`` before there is one."""
         window = StepWindow()
-        for record in self._recent:
+        for record in self._recent_records():
             window.add(record)
         return window.figures().loss if self._recent else None
 

@@ -26,7 +26,7 @@ from trainauto.reporting.runs.figures import how_it_ended
 from trainauto.reporting.runs.validation_totals import Metric, metrics_of
 from trainauto.storage.resumes import Resume, resumes_of
 from trainauto.storage.run_directory import RunDirectory
-from trainauto.storage.run_log import logged_decisions, logged_blocks, whole_files
+from trainauto.storage.run_log import logged_blocks, logged_decisions, whole_files
 
 
 @dataclass(frozen=True)
