@@ -284,12 +284,12 @@ class MemoryPredictor:
         Args:
             task: of the samples.
             actual_memory_mib: binary megabytes, as ``torch.cuda.max_memory_allocated() / 2**20`` are.
-            samples: of a batch of this task alone. ``None``: of the batch that was made last, where it is still held
-                and has samples of the task; else it is the peak of one sample.
+            samples: of a batch of this task alone. ``None``: of the batch that was made last, whatever its tasks, where
+                it is still held; else it is the peak of one sample.
         """
         held = newest_batch() if samples is None else None
         batch = _Recorded({task: samples or 1}) if held is None else _Recorded.of(held)
-        if task not in batch.tasks or not batch.tasks.keys() <= self._sizes.keys():
+        if not batch.tasks.keys() <= self._sizes.keys():
             batch = _Recorded({task: 1})
         peak_bytes = round(actual_memory_mib * MIB)
         if samples is None and self._is_unlikely(peak_bytes, batch):
