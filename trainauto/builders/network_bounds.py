@@ -68,11 +68,15 @@ def unusual_of(arguments: Mapping[str, Any], usual: Mapping[str, Any]) -> str:
     """
     for name, value in arguments.items():
         default = usual.get(name)
-        are_lists = isinstance(value, list | tuple) and isinstance(default, list | tuple)
         is_below = min(_whole_numbers(value), default=1) < 1 <= min(_whole_numbers(default), default=1)
-        if is_below or (are_lists and len(value) != len(default)):
+        if is_below or _is_of_other_length(value, default):
             return name
     return next(iter(arguments)) if len(arguments) == 1 else ""
+
+
+def _is_of_other_length(value: Any, default: Any) -> bool:
+    are_lists = isinstance(value, list | tuple) and isinstance(default, list | tuple)
+    return are_lists and len(value) != len(default)
 
 
 def _largest(value: Any, otherwise: int) -> int:

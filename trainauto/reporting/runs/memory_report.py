@@ -18,7 +18,7 @@ from trainauto.core.decisions import (
 from trainauto.core.errors import InputError, Problem
 from trainauto.core.json_text import from_json, read_lines, to_json
 from trainauto.core.plan import Plan
-from trainauto.core.records import MicrobatchSplit
+from trainauto.core.records import MicrobatchSplit, StepRecord
 from trainauto.core.step_blocks import StepBlock
 from trainauto.reporting.plan_peaks import PlanPeak, PlanPeaks
 from trainauto.reporting.runs.course import Course, Speed, no_steps, summed
@@ -143,33 +143,10 @@ def memory_report(run: RunDirectory) -> MemoryReport:
 def _memory_report(run: RunDirectory) -> MemoryReport:
     status, reason = how_it_ended(run)
     run = run.of_steps
-    by_plan, shortages = PlanPeaks(), []
-    limit_bytes, last = None, _Stretch()
-    steps, course, missing = 0, Course(), []
+    steps = _Steps()
     for part in logged_blocks(run):
-        record = part.first if isinstance(part, StepBlock) else part
-        if course.last is not None and record.step > course.last.step + 1:
-            missing.append((course.last.step + 1, record.step - 1))
-        if record.peak is not None:  # a resume may have no budget any more
-            limit_bytes = record.peak.limit
-        if record.plan != last.plan:
-            last = _Stretch(record.plan, record.step)
-        if isinstance(part, StepBlock):
-            steps += len(part)
-            course.add_block(part)
-            by_plan.add_block(part)
-            last.peaks.add_block(part)
-            last.samples += len(part) * record.shape.samples
-            last.seconds = summed(last.seconds, part.seconds)
-            continue
-        steps += 1
-        course.add(record)
-        by_plan.add(record)
-        if record.ooms:
-            shortages.append(Shortage(record.step, record.plan, record.ooms, record.pieces))
-        last.peaks.add(record)
-        last.samples += record.shape.samples
-        last.seconds += record.data_seconds + record.step_seconds
+        steps.take(part)
+    last = steps.last
     if last.plan is None:
         raise no_steps(run, status, reason)
     decided = list(logged_decisions(run))
@@ -178,22 +155,22 @@ def _memory_report(run: RunDirectory) -> MemoryReport:
         run=str(run.path),
         status=status,
         reason=reason,
-        steps=steps,
-        limit_bytes=limit_bytes,
-        plans=by_plan.rows()[0],
+        steps=steps.count,
+        limit_bytes=steps.limit_bytes,
+        plans=steps.by_plan.rows()[0],
         settled=last.settled(last.plan),
-        shortages=shortages,
+        shortages=steps.shortages,
         changes=[(step, decision) for step, decision in decided if isinstance(decision, PlanChange)],
         kept=[(step, decision) for step, decision in decided if isinstance(decision, KeepPlan)],
         validations=_validations(run),
         foresight=_forecast(run),
         resumes=resumes_of(run),
-        loss=course.latest_loss,
+        loss=steps.course.latest_loss,
         metrics=metrics_of(read_lines(run.validations)),
         page=str(run.dashboard) if run.dashboard.is_file() else "",
         decided=[(step, decision) for step, decision in decided if isinstance(decision, Watched)],
-        missing=sorted({*missing, *noted}),
-        speed=course.speed,
+        missing=sorted({*steps.missing, *noted}),
+        speed=steps.course.speed,
     )
 
 
@@ -211,6 +188,38 @@ class _Stretch:
         row = self.peaks.rows()[0][0]
         rate = self.samples / self.seconds if self.seconds > 0 else 0.0
         return Settled(plan, self.since_step, row.steps, row.typical_bytes, row.highest_bytes, rate)
+
+
+@dataclass
+class _Steps:
+    """The steps of a run, summed up; attributes as of :class:`MemoryReport`."""
+
+    count: int = 0
+    limit_bytes: int | None = None
+    course: Course = field(default_factory=Course)
+    by_plan: PlanPeaks = field(default_factory=PlanPeaks)
+    last: _Stretch = field(default_factory=_Stretch)
+    shortages: list[Shortage] = field(default_factory=list)
+    missing: list[tuple[int, int]] = field(default_factory=list)
+
+    def take(self, part: StepBlock | StepRecord) -> None:
+        """Take in a step, or steps that went alike."""
+        first = part.first if isinstance(part, StepBlock) else part
+        if self.course.last is not None and first.step > self.course.last.step + 1:
+            self.missing.append((self.course.last.step + 1, first.step - 1))
+        if first.peak is not None:  # a resume may have no budget any more
+            self.limit_bytes = first.peak.limit
+        if first.plan != self.last.plan:
+            self.last = _Stretch(first.plan, first.step)
+        if first.ooms:
+            self.shortages.append(Shortage(first.step, first.plan, first.ooms, first.pieces))
+        for sums in (self.course, self.by_plan, self.last.peaks):
+            sums.add_block(part) if isinstance(part, StepBlock) else sums.add(part)
+        many = len(part) if isinstance(part, StepBlock) else 1
+        seconds = part.seconds if isinstance(part, StepBlock) else [first.data_seconds + first.step_seconds]
+        self.count += many
+        self.last.samples += many * first.shape.samples
+        self.last.seconds = summed(self.last.seconds, seconds)
 
 
 def _validations(run: RunDirectory) -> list[Validated]:

@@ -61,7 +61,7 @@ def with_lora(network: nn.Module, settings: LoraSettings, kind: ModelKind) -> nn
     chosen = [
         layer for name, layer in layers.items() if any(name.endswith(target) for target in settings.target_modules)
     ]
-    widest = max((max(layer.weight.shape) for layer in chosen or layers.values()), default=settings.r)
+    widest = max((side for layer in chosen or layers.values() for side in _sides_of(layer)), default=settings.r)
     if settings.r > widest:
         message = f"r is {settings.r}, above the {widest} inputs or outputs of the widest layer that gets adapters"
         raise InputError(Problem(message, advice="Write 8, or a few times that.", argument="r"))
@@ -85,6 +85,15 @@ def with_lora(network: nn.Module, settings: LoraSettings, kind: ModelKind) -> nn
     if config.base_model_name_or_path and Path(config.base_model_name_or_path).is_dir():
         config.base_model_name_or_path = str(Path(config.base_model_name_or_path).resolve())
     return adapted
+
+
+def _sides_of(layer: nn.Module) -> tuple[int, ...]:
+    """Return how many inputs and outputs a layer has; weights in 4 bits are of another shape."""
+    return (
+        (layer.in_features, layer.out_features)
+        if isinstance(layer, nn.Linear)
+        else tuple(next(layer.parameters()).shape)
+    )
 
 
 def _layers_of(network: nn.Module) -> Iterator[tuple[str, nn.Module]]:
