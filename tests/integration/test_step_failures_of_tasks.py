@@ -43,7 +43,7 @@ ADAM = {"type": "AdamW", "eps": 1e-3}
 """Where gradients are next to nothing, their rounding decides about nothing."""
 DROPOUTS = ("resid_pdrop", "embd_pdrop", "attn_pdrop")
 """Parts of a batch draw other numbers than the whole of it."""
-PLACES = 5
+PLACES = 3
 """Operators of a step that are failed at, evenly spread; all of them in acceptance."""
 
 
