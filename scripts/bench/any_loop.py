@@ -28,7 +28,7 @@ from peers_env import ROOT, peers_python, versions
 
 SCENES = {
     "alone": "Alone",
-    "neighbour": "Beside a neighbour, who takes a quarter of the budget for a tenth of the epoch",
+    "neighbour": "Beside another program, which takes a quarter of the budget for a tenth of the epoch",
 }
 NAMES = {
     "accelerate": "Accelerate, find_executable_batch_size",
@@ -37,12 +37,13 @@ NAMES = {
     "ours": "ours (AdaptiveLoop)",
 }
 INTRODUCTION = """\
-One epoch of {samples} images (24 px, six convolutions, Adam) on one thread under an enforced budget, {budget_mib} MiB;
-each in a process of its own, in turns, {repeats} times; the run of median speed is shown. Seconds are of CPU time, from
-the built network to the end of the epoch: searches, trials, traces and restarts are in them. Batch: the largest that
-was trained. Use: the median peak under it, as a share of the budget. Thrown away: samples whose training was undone. On
-a CPU larger batches are hardly faster, so that speed shows what each method costs, and not what it brings on a GPU.
-Peers know running out of memory by the words of torch's allocator; oneDNN has others."""
+Each method trains one epoch of {samples} images (24 px, six convolutions, Adam) on one thread under an enforced
+budget, {budget_mib} MiB. Each runs in its own process, in turns, {repeats} times; the run of median speed is shown.
+Seconds are of CPU time, from the built network to the end of the epoch, with searches, trials, traces and restarts.
+Batch: the largest that was trained. Use: the median peak under it, as a share of the budget. Thrown away: samples
+whose training was undone. On a CPU larger batches are hardly faster, so speed shows what each method costs, not what
+it gains on a GPU. The other methods recognise out-of-memory errors by the message of torch's allocator; oneDNN's
+differs."""
 
 
 def measure_epochs(python: Path, samples: int, budget_mib: int, repeats: int) -> list[Record]:
@@ -66,7 +67,7 @@ def page(result: Record) -> str:
     """Return the page in Markdown."""
     facts, overhead = result["facts"], result["overhead"]
     lines = [
-        "# A loop of one's own: ours beside what others offer",
+        "# Your own training loop: ours compared with other tools",
         "",
         f"`{facts['command']}`, {facts['date']}: {facts['machine']}, torch {facts['torch']}, lightning "
         f"{facts['lightning']}, accelerate {facts['accelerate']}.",
@@ -84,10 +85,11 @@ def page(result: Record) -> str:
             "",
         ]
     lines += [
-        "## What it costs over the same loop by hand",
+        "## Overhead compared with the same loop written by hand",
         "",
-        "Same fixed plan, no budget, in one process, step by step in turns, process CPU time;",
-        f"{overhead['pairs']} pairs of {overhead['block']} steps of {overhead['step_ms']:.0f} ms by hand.",
+        "Both use the same fixed plan without a budget, in one process, step by step in turns. The figures are",
+        f"process CPU time of {overhead['pairs']} pairs of {overhead['block']} steps of {overhead['step_ms']:.0f}",
+        "ms by hand.",
         "",
         *overhead_lines(overhead),
     ]

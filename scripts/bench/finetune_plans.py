@@ -219,7 +219,7 @@ def _slopes(found: dict[Case, PlanBytes]) -> str:
 
     theirs = (SOURCE_GB[many] - SOURCE_GB[few]) / (many - few)
     return (
-        f"\nA conversation more costs {slope(False):.2f} GiB here, with checkpoints {slope(True):.2f} GiB, and "
+        f"\nEach further conversation costs {slope(False):.2f} GiB here, with checkpoints {slope(True):.2f} GiB, and "
         f"{theirs:.2f} GB in the source's table."
     )
 
@@ -247,31 +247,32 @@ HEAD = (
     "|---:|---:|---:|---:|---:|---:|",
 )
 
-TITLE = """# What fine-tuning Qwen3-VL-2B in 4 bits should take
+TITLE = """# Predicted memory for fine-tuning Qwen3-VL-2B in 4 bits
 
 `python scripts/bench/finetune_plans.py --page docs/benchmarks/finetune_plans.md`, torch {torch}, transformers
-{transformers}, {machine}. **Every figure of ours is predicted by a trace, and no GPU has measured any of them.**
+{transformers}, {machine}. **A trace predicts all our figures; none was measured on a GPU.**
 
-The model is the configuration of Qwen/Qwen3-VL-2B-Instruct, without weights; the step that of
-options/finetune/fast_dev.yml: linear layers in 4 bits (stand-ins of the same bytes), everything beside them in
-bfloat16, LoRA of rank 8 on q and v, AdamW, clipped gradients. Each conversation has a picture of 512 x 512 (258 tokens)
-and 256 tokens of words. The source is OpenAdaptAI/openadapt-ml v0.1.0, docs/batching_and_schedulers.md: the same model
-in 4 bits; its table has batch and GB alone, not how long conversations are, nor whether blocks are checkpointed.
+The model is the configuration of Qwen/Qwen3-VL-2B-Instruct, without weights. The step is that of
+options/finetune/fast_dev.yml: linear layers in 4 bits (stand-ins of the same bytes), everything else in bfloat16,
+LoRA of rank 8 on q and v, AdamW, clipped gradients. Each conversation has an image of 512 x 512 px (258 tokens) and
+256 tokens of words. The source is OpenAdaptAI/openadapt-ml v0.1.0, docs/batching_and_schedulers.md: the same model in
+4 bits. Its table gives only batch and GB, neither the length of conversations nor whether gradient checkpointing is
+on.
 
-GiB. "Live": most bytes that tensors hold at one time. "On a card": the least that torch's allocator has to reserve
-for that (expandable segments, simulated), and 0.7 GiB for CUDA itself, by reports of others. Whether the source's GB
-are of 10^9 bytes or of 2^30 its table does not say: 1 GiB is 1.07 GB.
+Figures are in GiB. "Live": most bytes that tensors hold at one time. "On a card": the least that torch's allocator
+has to reserve for that (expandable segments, simulated), and 0.7 GiB for CUDA itself, as others report. The source's
+table does not say whether its GB are 10^9 or 2^30 bytes: 1 GiB is 1.07 GB.
 """
 
 BY_LENGTH = """
-On a card by length of conversations, GiB, for a batch of 1, 2, 4 and 8; one picture each, the rest words:
+Memory on a GPU in GiB, by length of conversations, for a batch of 1, 2, 4 and 8; one image each, the rest words:
 """
 
 COST = """
-## What the answer takes
+## Time and memory of the prediction
 
-`plan -opt options/finetune/fast_dev.yml --card ... --force_yml model:name=FOLDER` for three cards, the folder with
-config.json alone: {seconds:.0f} s, and {mib:.0f} MiB in all of its processes, on {cores} cores at a load of {load:.1f}.
+`plan -opt options/finetune/fast_dev.yml --card ... --force_yml model:name=FOLDER` for three cards, with a folder that holds only config.json: {seconds:.0f} s, and {mib:.0f} MiB in all of its
+processes, on {cores} cores at a load of {load:.1f}.
 """
 
 if __name__ == "__main__":

@@ -39,25 +39,25 @@ POWERS = (0.7, 0.85, 1.0)
 MARGINS = 1.02 ** np.arange(0, 150)
 LEAST_ADMITTED = 0.02  # share of all rows; fewer tell nothing
 
-TITLE = """# Batches to generate from, where nothing is known of the model
+TITLE = """# Batches for generation with an unknown model
 
 `python scripts/bench/fit_text_margins.py --page docs/benchmarks/text_margins.md`, on recordings of others
-(`scripts/bench/data/README.md`). A batch's cost is samples x (c + tokens of its longest text)^p. It is admitted if it
-holds more samples than the first one, its longest text is no longer, and its cost times the margin is at most the first
-one's. "Above the first peak" is the share of the admitted batches, as recorded, that took more memory than the
-first. Families of models and runs within them weigh the same.
+(`scripts/bench/data/README.md`). A batch's cost is samples x (c + tokens of its longest text)^p. It is admitted if it has more samples than the first
+batch, its longest text is no longer, and its cost times the margin is at most the first one's. "Above the first peak"
+is the share of admitted batches whose recorded memory is above that of the first. Families of models have equal
+weight, and so have runs within a family.
 
-No row holds the model's weights: in float16 they are about 13,000 MiB (alma), 1,200 (nllb) and 140 (nmt), and every
-family has rows far below that. Among runs, those of one text at a time and those of hundreds take the same for a
-weighted token within a factor of 2; weights would make it tens.
+No row includes the model's weights: in float16 they are about 13,000 MiB (alma), 1,200 (nllb) and 140 (nmt), and
+every family has rows far below that. Runs of one text at a time and runs of hundreds use the same memory per weighted
+token within a factor of 2. Weights would make it a factor of tens.
 
 """
 
-AGAINST_THE_FIRST = """## What tokens alone say
+AGAINST_THE_FIRST = """## What the number of tokens predicts
 
-Batches after the first of all 73 runs, those longer than it included, each weighing the same. No more padded tokens
-than the first's do not keep a batch below its peak, and most of those above it had far fewer. Nor is a peak exact: a
-batch of the very shape of the first passes it, too, as often as the last line says.
+The table counts all batches after the first in all 73 runs, with equal weight, including longer ones. A batch with no
+more padded tokens than the first can still exceed its peak, and most of those that did had far fewer. Nor is a peak
+exact: even batches of exactly the first one's shape exceed it, as often as the last row shows.
 """
 
 Floats = NDArray[np.float64]

@@ -181,13 +181,13 @@ def main() -> int:
 TITLE = """# Predicted bytes of `generate`
 
 `python scripts/bench/generate_memory.py --page docs/benchmarks/generate_memory.md`, torch {torch}, transformers
-{transformers}, one thread. Two layers of 64, a vocabulary of 512, random weights.
+{transformers}, one thread. Models have two layers of 64, a vocabulary of 512 and random weights.
 
-"real" is the most that tensors held at one time beside the weights while `generate` ran, by torch's profiler and
-outside of any dispatch mode; "kernels" how far the allocator's peak lay above it. "traced" is the larger of the first
-step and the last on a cache of its final length, on fake tensors; "with weights" is its error where they are counted on
-both sides. "fitted" is what `TracedCost` says, from seven traces of other batches; "law" what `LawCost` says, from
-sizes alone.
+"real" is the most that tensors held at one time, without the weights, while `generate` ran. torch's profiler measured
+it outside any dispatch mode; "kernels" is how far the allocator's peak was above it. "traced" is the larger of the
+first step and the last on a cache of its final length, on fake tensors. "with weights" is its error with weights
+counted on both sides. "fitted" is the prediction of `TracedCost` from seven traces of other batches, "law" that of
+`LawCost` from sizes alone.
 """
 
 if __name__ == "__main__":

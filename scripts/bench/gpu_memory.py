@@ -53,11 +53,11 @@ LARGEST_SHARE = 0.85
 WARM_UP_STEPS = 2
 READING = (
     "Each row is a network under up to eight plans: 2 crops of 32 px to 32 of 128 px, for the GPT 8 rows of 64",
-    "tokens to 256 of 256. A trace of the step's tensors predicts live bytes. The requested bytes of the card also",
-    "hold what cuDNN and cuBLAS allocate through torch for themselves, which no trace sees: a negative difference",
-    "is what they took; the largest is mostly that of the smallest plan. The first prediction is what a run expects",
-    "of a plan before it measured any, the corrected one what it expects after another plan. Runs choose plans by",
-    "the 99 % quantile, not by these.",
+    "tokens to 256 of 256. A trace of the step's tensors predicts live bytes. The GPU's requested bytes also",
+    "contain what cuDNN and cuBLAS allocate through torch, which traces do not see. A negative difference is that",
+    "memory; the largest is mostly that of the smallest plan. The first prediction is for a run that has not",
+    "measured any plan, the corrected one for a run that has measured another plan. Runs choose plans by the 99 %",
+    "quantile, not by these.",
 )
 MEASURED = ("requested_bytes", "allocated_bytes", "reserved_bytes")
 """As ``torch.cuda.memory_stats`` names them; their peaks of one step."""

@@ -50,17 +50,18 @@ HEAD = """# Recorded training steps of an H100 against predictions
 
 `python scripts/bench/h100_steps.py`, torch {torch}, {releases}, no GPU.
 
-Steps of gemma-2b, Llama-3.2-1B, GPT-2 large, T5 large, CLIP, ViT-H and ConvNeXtV2-H were recorded on an H100 80GB by
-others, in float32 (FP), float16 (HP) or under autocast (MP), with or without checkpointing:
-github.com/sanketpurandare/mem-run-estimator at e2955a1. What PyTorch's MemTracker says is theirs, too.
+Others recorded steps of gemma-2b, Llama-3.2-1B, GPT-2 large, T5 large, CLIP, ViT-H and ConvNeXtV2-H on an H100 80GB.
+They ran in float32 (FP), float16 (HP) or under autocast (MP), with or without checkpointing:
+github.com/sanketpurandare/mem-run-estimator at e2955a1. The figures of PyTorch's MemTracker are theirs, too.
 
-Active: the allocator's blocks in use at the peak. Reserved: what the allocator took from the card. Ratios are predicted
-over measured; "99 %" is the 99 % quantile of what is believed over what was measured (`ON_CARD` and `reserved_belief`
-of trainauto/memory/cost/ratio_prior.py).
+Active: the allocator's blocks in use at the peak. Reserved: what the allocator took from the GPU. Ratios are
+predicted over measured; "99 %" is the 99 % quantile of the prediction over what was measured (`ON_CARD` and
+`reserved_belief` of trainauto/memory/cost/ratio_prior.py).
 
-The recordings' torch is older than those that run here. Of gemma-2b at 4 x 1024 (FP) and GPT-2 at 16 x 1024 (HP), whose
-reserved bytes are 7 and 3 % too high, PyTorch 2.11's own allocator takes on a simulated card what is predicted. Kernels
-of convolutions take memory that no trace knows: ConvNeXtV2's reserved bytes are the least exact.
+The recordings' torch is older than the releases that run here. The predicted reserved bytes of gemma-2b at 4 x 1024
+(FP) and GPT-2 at 16 x 1024 (HP) are 7 and 3 % too high. On a simulated GPU, PyTorch 2.11's own allocator reserves
+what is predicted for them. Convolution kernels allocate memory that traces do not know: ConvNeXtV2's reserved bytes
+are the least exact.
 """
 TABLE = (
     "| network | batch x tokens or px | format | checkpointing | active, measured | ours | MemTracker | 99 % | "

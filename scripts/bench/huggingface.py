@@ -39,13 +39,13 @@ NAMES = {
     "dynabatch": "dynabatch's Trainer, first batch {size}",
 }
 INTRODUCTION = """\
-One epoch of {samples} rows (lognormal lengths, median 40, at most 256 tokens; a Llama of 2 layers of 96, AdamW) on one
-thread under an enforced budget, {budget_mib} MiB; each in a process of its own, {times}, in turns; the run
-of median speed is shown. Tokens count without padding, seconds are of CPU time, from the built network to the end of
-the epoch: searches, traces and restarts are in them. {best} is the largest batch with which an epoch of the stock
-Trainer comes to its end (of {found} a few steps fit); it and dynabatch are given it, and that search is not in their
-seconds. Batch: the most samples of a step. Use: the median peak of all steps, as a share of the budget. Twice: samples
-that are in the weights more than once. On a CPU large batches are hardly faster."""
+Each method trains one epoch of {samples} rows (lognormal lengths, median 40, at most 256 tokens) of a Llama of 2
+layers of 96 with AdamW. It has one thread and an enforced budget, {budget_mib} MiB. Each runs in its own process,
+{times}, in turns; the run of median speed is shown. Tokens exclude padding. Seconds are of CPU time, from the built
+network to the end of the epoch, with searches, traces and restarts. {best} is the largest batch with which an epoch
+of the stock Trainer finishes (of {found} a few steps fit). The stock Trainer and dynabatch use it, and that search is
+not in their seconds. Batch: the most samples of a step. Use: the median peak of all steps, as a share of the budget.
+Twice: samples that were trained more than once. On a CPU large batches are hardly faster."""
 
 
 def measure_epochs(python: Path, samples: int, budget_mib: int, repeats: int) -> tuple[int, int, list[Record]]:
@@ -73,7 +73,7 @@ def page(result: Record) -> str:
     """Return the page in Markdown."""
     facts, overhead = result["facts"], result["overhead"]
     lines = [
-        "# The Trainer of transformers: ours beside what others offer",
+        "# The Trainer of transformers: ours compared with other tools",
         "",
         f"`{facts['command']}`, {facts['date']}: {facts['machine']}, torch {facts['torch']}, transformers "
         f"{facts['transformers']}, accelerate {facts['accelerate']}, dynabatch {facts['dynabatch']}.",
@@ -86,12 +86,11 @@ def page(result: Record) -> str:
         "",
         *faster_ones(result["epochs"]),
         "",
-        "## What it costs over the stock Trainer",
+        "## Overhead compared with the stock Trainer",
         "",
-        "Same fixed batch, no budget, in one process, step by step in turns, process CPU time; medians of "
-        f"{overhead['pairs']} pairs",
-        f"of {overhead['steps']} steps of {overhead['step_ms']:.0f} ms of the stock Trainer, in each of "
-        f"{len(overhead['ours/stock'])} processes.",
+        "Both use the same fixed batch without a budget, in one process, step by step in turns. The figures are",
+        f"process CPU time: medians of {overhead['pairs']} pairs of {overhead['steps']} steps of",
+        f"{overhead['step_ms']:.0f} ms of the stock Trainer, in each of {len(overhead['ours/stock'])} processes.",
         "",
         *overhead_lines(overhead),
     ]
@@ -111,9 +110,9 @@ def faster_ones(epochs: Sequence[Record]) -> list[str]:
     ours, other = fastest(True), fastest(False)
     ratio = ours[SPEED] / other[SPEED]
     return [
-        f"The fastest of ours goes by `{ours['method']}` ({said(ours)}): {ratio:.3f} of the fastest other,",
-        f"{name_of(other['method'])} ({said(other)}). Traces before the first step are in it.",
-        "`objective: memory`, the default, fills the memory that it is given, which buys no speed on a CPU.",
+        f"Our fastest row is `{ours['method']}` ({said(ours)}): {ratio:.3f} of the fastest other,",
+        f"{name_of(other['method'])} ({said(other)}). This includes traces before the first step. `objective:",
+        "memory`, the default, fills the available memory, which does not increase speed on a CPU.",
     ]
 
 

@@ -59,13 +59,14 @@ FITS, FAILS = "said to fit, ran out of memory", "said to run out of memory, fitt
 HEAD = """# Predicted memory beside PyTorch's real allocator
 
 `python scripts/simulated_card.py run --card "RTX 4090 24GB" -- python scripts/bench/real_allocator.py`, torch {torch}:
-no GPU was there. PyTorch's own allocator and its operators' own allocations ran on a simulated card
-([what that proves](../simulated_card.md)); cuDNN's workspaces are 0 on both sides.
+without a GPU. PyTorch's own allocator and its operators' own allocations ran on a simulated GPU ([what that
+proves](../simulated_card.md)); cuDNN's workspaces are 0 on both sides.
 
 Each row is a network under one plan (batch x crop; the GPT: rows x 16 tokens; models of transformers: tokens of a
-batch). Its third step's peaks are compared with what a trace said before. "Small" networks have arguments of a test's
-size, others are as published. The simulated card's kernels compute nothing. Vision-language models are therefore left
-out, whose rows are cut to lengths that kernels compute, and T5 runs without fused attention, whose mask follows data.
+batch). The peaks of its third step are compared with an earlier trace. "Small" networks have arguments as small as in
+tests, others are as published. The simulated GPU's kernels compute nothing. Vision-language models are therefore left
+out, because kernels compute the lengths of their rows. T5 runs without fused attention, because its mask depends on
+data.
 """
 TABLE = (
     "| network | plan | reserved, the most of the four | fp32, native: live / reserved | fp32, expandable | bf16, "

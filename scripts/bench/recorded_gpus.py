@@ -35,17 +35,17 @@ HISTORIES = ROOT / "tests" / "assets" / "cuda_histories"
 PAGE = "recorded_histories.md"
 HEAD = """# Recorded histories of real cards against the simulated allocator
 
-`python scripts/bench/recorded_gpus.py`: what torch's CUDA allocator did, replayed without a card. Rows that begin with
-torch are of PyTorch's real allocator on a simulated card ([simulated_card.md](../simulated_card.md)): random
-allocations under a limit, where caches are given back and memory runs out, and training steps of this project. Rows
-that begin with h200 are training steps on an NVIDIA H200 (torch 2.11, CUDA 13.0, driver 580.159.04), which
-`scripts/bench/record_histories.py` recorded. Other projects recorded the rest, whose files name no card and no torch,
-and which are not in this repository. `tests/assets/cuda_histories/README.md` says where the files come from.
+`python scripts/bench/recorded_gpus.py`: the events of torch's CUDA allocator, replayed without a GPU. Rows that begin with torch are from PyTorch's real
+allocator on a simulated GPU ([simulated_card.md](../simulated_card.md)). They are random allocations under a limit,
+with cache releases and out-of-memory errors, and training steps of this project. Rows that begin with h200 are
+training steps on an NVIDIA H200 (torch 2.11, CUDA 13.0, driver 580.159.04), recorded by
+`scripts/bench/record_histories.py`. Other projects recorded the rest. Their files name neither GPU nor torch version,
+and are not in this repository. `tests/assets/cuda_histories/README.md` lists the sources.
 
-Allocated bytes are as asked for, reserved bytes are what torch takes from the card. "Differ" counts the events after
-which the simulation has other bytes reserved than the card had. "Misplaced" counts the blocks that lie at another
-address, given where the driver placed native segments and where expandable ones begin. The head of the script says how
-to record a history of your own card; given the folder of that file, it prints its row.
+Allocated bytes are those requested; reserved bytes are what torch takes from the GPU. "Differ" counts the events
+after which the simulated reserved bytes differ from the GPU's. "Misplaced" counts the blocks at another address,
+given the driver's addresses of native segments and the start of expandable ones. The head of the script explains how
+to record a history of your own GPU. Pass the folder of that file, and the script prints its row.
 
 | history | segments | events | differ | misplaced | allocated, recorded | simulated | reserved, recorded | simulated |
 |---|---|---:|---:|---:|---:|---:|---:|---:|"""

@@ -339,41 +339,41 @@ def main() -> int:
 
 HEAD = """# The controller on PyTorch's real allocator
 
-`python scripts/simulated_card.py run -- python scripts/bench/simulated_control.py`, torch {torch}: no GPU was there
-([what a simulated card proves](../simulated_card.md)). The allocator, its errors and its figures are PyTorch's own;
-cuDNN's workspaces are 0 on both sides.
+`python scripts/simulated_card.py run -- python scripts/bench/simulated_control.py`, torch {torch}: without a GPU ([what a simulated GPU proves](../simulated_card.md)). The allocator, its errors and its figures are
+PyTorch's own; cuDNN's workspaces are 0 on both sides.
 """
 WORLDS = """## 24 worlds
 
-`train.py` on a card whose size was drawn; x4, batch 2 and crops of 32 px to begin with, crops up to 64 px, batches up
-to 512, target 0.85, 120 steps in periods of 20. Use is the highest peak of allocated bytes over the target. Failures:
-steps that ran out of memory in the first period, and after it.
+`train.py` runs on a GPU of random size at x4 and starts with batch 2 x 32 px. Crops grow up to 64 px and batches up
+to 512, with target 0.85, for 120 steps in periods of 20. Use is the highest peak of allocated bytes over the target.
+Failures: steps that ran out of memory in the first period, and after it.
 {summary}
 
 | network | format | segments | card | first plan: batch x px, use | settled: batch x px, use | failures |
 |---|---|---|---:|---|---|---|"""
 OBJECTIVES = """## The same worlds by other objectives
 
-From batch 2 and crops of 32 px as above. Kernels of a simulated card take no time, and loading does, so that runs
-settle where loading keeps up; gradients are not computed: `goodput` gets noise scales drawn around 256 samples. What
-these rows show is whether plans that are tried for their speed and worth stay within memory. {summary}
+Runs start with batch 2 x 32 px as above. Kernels of a simulated GPU take no time but loading does, so runs settle
+where loading keeps up. Gradients are not computed: `goodput` gets random noise scales around 256 samples. These rows
+show whether plans that are tried for speed and worth stay within memory. {summary}
 
 | objective | network | format | segments | settled: batch x px, use | failures |
 |---|---|---|---|---|---|"""
 BESIDE_HEAD = """## Beside another program
 
-On a card of 6 GiB another process takes 30 % before step 300 and gives it back at step 800. Use is the median of the
-last 20 steps' peaks, of the target and, beside the other program, of the memory that is left to the run. A step during
-which the memory goes may fail. Failures: steps that ran out of memory among the first 40 after a change, and others.
-The simulated card lets a program take memory that another one uses; a run that has all it needs keeps its plan then.
+On a GPU of 6 GiB another process allocates 30 % before step 300 and releases it at step 800. Use is the median of the
+last 20 steps' peaks, as a share of the target, and beside the other program of the memory left to the run. A step
+during which the other process allocates may fail. Failures: steps that ran out of memory among the first 40 after a
+change, and others. The simulated GPU lets a program take memory that another one uses; a run that has all it needs
+then keeps its plan.
 
 | network | segments | before: batch x px, use | beside: of what is left | after | failures |
 |---|---|---|---|---|---|"""
 FRAGMENTS = """## 5,000 steps of changing plans
 
-One model whose plan changes every ten steps, among those of 4 to 16 crops of 32 to 64 px that are predicted to fit a
-limit; the largest fills 85 % of it. Highest bytes of the first and the last 500 steps, as shares of the limit, and how
-often the allocator gave its cache back in them.
+The plan of one model changes every ten steps, among plans of 4 to 16 crops of 32 to 64 px that are predicted to fit a
+limit; the largest fills 85 % of it. The table shows the highest bytes of the first and the last 500 steps, as shares
+of the limit, and how often the allocator released its cache in them.
 
 | network | segments | plans | allocated | reserved, first | reserved, last | cache given back | out of memory |
 |---|---|---:|---:|---:|---:|---|---:|"""

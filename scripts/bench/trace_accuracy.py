@@ -165,21 +165,21 @@ def table_of(result: Mapping[str, Any], command: str) -> str:
 
 ## Live bytes
 
-Peak of live bytes of the second step under a plan: forward, backward, clipping, Adam, averages, all through the
-engine's own step. The trace is one made for a CPU. The real steps ran outside of any dispatch mode; what torch
-allocated for them is what its profiler noted. Until 2026-11-21 the same mode followed both, so that this page could not
-show what a mode changes.
+The table shows the peak of live bytes of the second step under a plan: forward, backward, clipping, Adam, averages,
+all through the engine's own step. Traces were made for a CPU. The real steps ran outside any dispatch mode, and
+torch's profiler recorded their allocations. Until 2026-11-21 the same mode followed both, so this page could not show
+what a mode changes.
 
-Errors are the largest of all plans, of bytes that tensors hold. What a CPU's kernels allocate for themselves and free
-before they return (oneDNN's reordered copies, above all) is in no trace: "kernels" is how far the allocator's peak lay
-above that of tensors, at most. The state of the CPU's random generator, 5 KiB whenever it is kept, is left out too.
-bf16 is as on CUDA on both sides: its autocast lists, optimizers that group their tensors. Where weights and their
-optimizer are the peak, the phases (backward, optimizer, the rest) tell more than the peak. "Same" counts the plans of
-which every event was the same: all that was allocated and freed, in order and to the byte, from {LEAST_BYTES} bytes on.
+Errors are the largest of all plans, for bytes that tensors hold. Traces omit what a CPU's kernels allocate and free
+before they return, above all oneDNN's reordered copies. "Kernels" is the largest difference between the allocator's
+peak and that of tensors. The state of the CPU's random generator, 5 KiB whenever it is saved, is omitted too. On both
+sides bf16 works as on CUDA: its autocast lists, and optimizers that group their tensors. Where weights and their
+optimizer are the peak, the phases (backward, optimizer, the rest) say more than the peak. "Same" counts the plans in
+which every event was the same: all allocations and releases, in order and to the byte, from {LEAST_BYTES} bytes on.
 
-Other work shared the machine (load average at the end: {machine["load"]:.1f}), which makes seconds of CPU longer, and
-those of the clock more so; building is in seconds of CPU. A network's first trace takes longest: later ones know its
-operators.
+Other work shared the machine (load average at the end: {machine["load"]:.1f}), which increases CPU seconds, and wall
+seconds even more; building is in CPU seconds. A network's first trace takes longest, because later ones look its
+operators up.
 
 | network | format | plans | peaks, MiB | error | of a phase | same | kernels | CPU, median | most | wall | building |
 |---|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|
@@ -187,21 +187,21 @@ operators.
 
 ## Losses
 
-Every loss of `torch.nn.functional`, with its options that take memory: the peak of a step that does nothing else
-(`trace_losses.py`, which says what "a simulated card" is). mse_loss, smooth_l1_loss, binary_cross_entropy and
-soft_margin_loss keep a storage as large as their input behind the scalar that they give, on CPUs and on cards alike;
-logsigmoid keeps a buffer on CPUs alone. `ctc_loss` cannot be traced: what it takes follows from its targets.
+The table has every loss of `torch.nn.functional`, with the options that affect memory: the peak of a step that does
+nothing else (`trace_losses.py`, which explains "a simulated card"). mse_loss, smooth_l1_loss, binary_cross_entropy
+and soft_margin_loss keep a storage as large as their input behind the scalar that they return, on CPUs and GPUs.
+logsigmoid keeps a buffer on CPUs only. `ctc_loss` cannot be traced: its memory depends on its targets.
 
 {result["losses"]}
 
 ## The process itself
 
-What a prediction is worth for a budget on the CPU: float32, peaks of private bytes above what the process held after a
-first small step, as `MemoryMeter` reads them. The first prediction is that of a run before its first step: a prior
-fitted to six traces, times the median of what is believed of processes (1.04, and 3 MiB). That belief was set with
-figures of these networks in sight, so this is no test of it; the bounds that plans are chosen by are wider. The
-corrected prediction has seen one other plan, the nearest in predicted bytes. Largest errors are those of the smallest
-plans, where a few MiB of libraries' buffers weigh most.
+This table shows the accuracy of predictions for a budget on the CPU, in float32. Peaks are private bytes above what
+the process held after a first small step, as `MemoryMeter` reads them. The first prediction is that of a run before
+its first step: a prior fitted to six traces, times the expected median ratio for processes (1.04, and 3 MiB). That
+ratio was chosen with figures of these networks in sight, so this does not test it; the bounds that select plans are
+wider. The corrected prediction uses one measured plan, the nearest in predicted bytes. The largest errors are those
+of the smallest plans, where a few MiB of libraries' buffers matter most.
 
 | network | plans | peaks, MiB | first: median error | largest | corrected: median error | largest |
 |---|---:|---:|---:|---:|---:|---:|

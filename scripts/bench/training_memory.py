@@ -305,19 +305,18 @@ HEAD = (
 TITLE = """# Predicted bytes of training steps of language models
 
 `python scripts/bench/training_memory.py --page docs/benchmarks/training_memory.md`, torch {torch}, transformers
-{transformers}, peft {peft}, one thread. {layers} layers of {width}, a vocabulary of {words:,}, batches of {samples} x
-{tokens} tokens, random weights, AdamW, the dropout that each has by default. "bf16": weights in bfloat16; "autocast":
-the CPU's, to bfloat16.
+{transformers}, peft {peft}, one thread. Models have {layers} layers of {width}, a vocabulary of {words:,}, batches of {samples} x {tokens} tokens, random
+weights, AdamW, and their default dropout. "bf16": weights in bfloat16; "autocast": the CPU's, to bfloat16.
 
-Bytes are the most that tensors held at one time, weights and optimizer among them. "padded" and "unpadded" are real
-steps, outside of any dispatch mode, by torch's profiler: with a text that is padded, and with a mask of ones. What
-kernels take and give back themselves is left out. "predicted" is a trace of a copy of the live model, for both: a batch
-has no content there. Transformers leaves out a mask that hides nothing, so that "unpadded" may be less, never more.
-Numbers of 8 bytes that torch's C++ makes into tensors are in no trace, 16 at most here.
+Bytes are the most that tensors held at one time, including weights and optimizer. "padded" and "unpadded" are real
+steps: with a padded text, and with a mask of ones. torch's profiler measured them outside any dispatch mode, without
+memory that kernels allocate and free themselves. "predicted" is one trace of a copy of the live model for both,
+because a batch has no content there. Transformers drops a mask that hides nothing, so "unpadded" may be less, never
+more. Traces omit numbers of 8 bytes that torch's C++ turns into tensors, 16 at most here.
 
-"Same": every event from {numbers} bytes on was the same, all that was allocated and freed, in order; what is freed
-together may come in another. It is not where a checkpoint stops within an operator (Marian's last normalisation, which
-has been computed by then): the profiler takes its result for the kernel's own.
+"Same": every event from {numbers} bytes on was the same: all allocations and releases, in order; tensors freed
+together may be in another order. Events differ where a checkpoint ends within an operator (Marian's last
+normalisation, which has been computed by then): the profiler attributes its result to the kernel.
 """
 
 if __name__ == "__main__":

@@ -366,27 +366,28 @@ WIDE_HEAD = (
 TITLE = """# Predicted bytes of fine-tuning steps of vision-language models
 
 `python scripts/bench/vision_memory.py --page docs/benchmarks/vision_memory.md`, torch {torch}, transformers
-{transformers}, peft {peft}, one thread. {layers} layers of {width} for words and {layers} of half of that for pictures,
-a vocabulary of {words:,}, {samples} conversations of {tokens} tokens and two pictures of {patches} x {patches} patches
-(Qwen: the second half as high), one padded, random weights, AdamW, clipped gradients. "bf16": weights in bfloat16;
-"autocast": the CPU's, to bfloat16. LoRA is of rank 8 on q and v.
+{transformers}, peft {peft}, one thread. Models have {layers} layers of {width} for words and {layers} of half of that for images, a vocabulary of {words:,}
+and random weights. Batches have {samples} conversations of {tokens} tokens and two images of {patches} x {patches}
+patches (Qwen: the second half as high), one of them padded. Training uses AdamW and clipped gradients. "bf16":
+weights in bfloat16; "autocast": the CPU's, to bfloat16. LoRA has rank 8 on q and v.
 
-Bytes are the most that tensors held at one time, weights and optimizer among them. "Real" is a step outside of any
-dispatch mode, by torch's profiler; what kernels take and give back themselves is left out. "Predicted" is a trace of
-the live model as a Trainer's run makes it before its first batch.
+Bytes are the most that tensors held at one time, including weights and optimizer. "Real" is a step outside any
+dispatch mode, measured by torch's profiler, without memory that kernels allocate and free themselves. "Predicted" is
+a trace of the live model, as a Trainer's run makes it before its first batch.
 """
 
 WIDE_TITLE = """
 ## Linear layers in 4 bits
 
-bitsandbytes {bitsandbytes}, NF4 with quantised statistics, LoRA beside it. {layers} layers of {width:,} for words and
-{layers} of half of that for pictures, a vocabulary of {words:,}, {samples} conversations of {tokens} tokens and two
-pictures of {patches} x {patches} patches. Layers compute in float32 ("fp32") or in bfloat16.
+These models use bitsandbytes {bitsandbytes}, NF4 with quantised statistics, and LoRA. They have {layers} layers of
+{width:,} for words and {layers} of half of that for images, and a vocabulary of {words:,}. Batches have {samples}
+conversations of {tokens} tokens and two images of {patches} x {patches} patches. Layers compute in float32 ("fp32")
+or in bfloat16.
 
-"Planned" is a trace of a model on which bitsandbytes had no part: stand-ins are where it would pack layers. "Real" is a
-step through its own layers; what they unpack is counted, for as long as it is there. It counts: tried on
-all but Qwen2-VL, predictions came out 4 to 14 % lower where nothing was unpacked (LLaVA's under autocast with
-checkpoints: the same), and 1.7 to 5.2 times as high where nothing was packed.
+"Planned" is a trace of a model without bitsandbytes: stand-ins replace the layers that it would pack. "Real" is a
+step through bitsandbytes' own layers, including unpacked weights while they exist. Unpacking matters, as all models
+but Qwen2-VL show. Without it, predictions were 4 to 14 % lower (LLaVA's under autocast with checkpoints: the same).
+Without packing, they were 1.7 to 5.2 times as high.
 """
 
 if __name__ == "__main__":
