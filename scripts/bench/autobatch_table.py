@@ -93,7 +93,7 @@ def page(results: Sequence[Record], facts: Record) -> str:
     """Return the page in Markdown."""
     cells = with_references(results)
     parts = [
-        "# Finding the batch: jump and step against what others do",
+        "# Finding the batch size: jump and step compared with other tools",
         "",
         f"`{facts['command']}`, {facts['date']}: {facts['machine']}, torch {facts['torch']}, lightning "
         f"{facts['lightning']}, accelerate {facts['accelerate']}.",
@@ -121,30 +121,32 @@ def page(results: Sequence[Record], facts: Record) -> str:
 
 
 INTRODUCTION = (
-    "Every cell is a process of its own on one thread: same network, Adam, L1 loss, crops of the same images, and",
-    "the same budget, enforced by the system (`RLIMIT_DATA`, renewed before every step): past it torch's own",
-    "allocator raises. The crop is fixed, for the peers know the batch only; `--only 'jump, crop free'` runs ours as",
-    "it is used, with a reference of its own.",
+    "Every cell is a separate process on one thread: same network, Adam, L1 loss, crops of the same images, and",
+    "the same budget. The system enforces the budget (`RLIMIT_DATA`, renewed before every step); beyond it",
+    "torch's own allocator raises. The crop is fixed, because the peers change only the batch. `--only 'jump,",
+    "crop free'` runs ours as it is used, with its own reference.",
     "",
     f"- Ours runs through `train.py`: periods of {PERIOD_STEPS} steps (default 100), target {TARGET:.0%} of the",
-    f"  budget, 4 samples in the option file. Settled: a plan has held for a period, and {STEADY_STEPS} steps more.",
-    "  `jump` measures up to four plans before the first batch, two untrained steps each: they count in the seconds,",
-    "  and changes are those after the first batch. One that runs out of memory there is not logged, and not counted.",
-    "- The peers know no target: they search what fits the whole budget, and use more of it for that; whether it",
-    "  lasts says the second row. Defaults of their own: Lightning starts from 2, Accelerate from 128 in steps of a",
-    "  tenth. Doubling and bisection start from 4, three steps a trial. Settled: the search is over (Accelerate: three",
-    "  steps of the training went well). Ours is told apart by a period's steps of training, a search that ends by",
-    f"  none: seconds until {ENOUGH_STEPS} steps of the last plan are trained measure all by the same rule.",
-    f"- `{HIGH}` is ours with `target_vram_usage: {HIGH_TARGET}`: how much is used is a choice; the rest is",
-    "  room for what comes later, such as validation or another program.",
-    "- Trials: batches tried. Steps lost: trained, and then thrown away with the weights of the trial. Seconds: from",
-    "  the start of the process, imports and traces included.",
+    f"  budget, 4 samples in the option file. Settled: a plan has held for a period and {STEADY_STEPS} more steps.",
+    "  `jump` measures up to four plans before the first batch, two untrained steps each. These count in the",
+    "  seconds; changes are those after the first batch. A plan that runs out of memory there is neither logged",
+    "  nor counted.",
+    "- The peers have no target: they search what fits the whole budget, and therefore use more of it. The second",
+    "  row shows whether that lasts. They use their own defaults: Lightning starts from 2, Accelerate from 128 in",
+    "  steps of a tenth. Doubling and bisection start from 4, with three steps a trial. Settled: the search is",
+    "  over (Accelerate: three training steps succeeded). Ours settles after a period of training, a search",
+    f"  without any; the seconds until {ENOUGH_STEPS} steps of the last plan are trained measure all by the same",
+    "  rule.",
+    f"- `{HIGH}` is ours with `target_vram_usage: {HIGH_TARGET}`. The target is a choice; the rest is reserved for",
+    "  later needs, such as validation or another program.",
+    "- Trials: batches tried. Steps lost: trained, and then discarded with the weights of the trial. Seconds:",
+    "  from the start of the process, including imports and traces.",
     "- Use: median peak of the steps after settling. The best plan is the largest whose peaks all stay within our",
-    "  target, found by training one after another. A share above 100 %: a plan above our target, or one whose peaks",
-    "  passed it once while the frontier was walked.",
-    "- oneDNN without memory says no more than `could not create a primitive`, which Lightning and Accelerate take for",
-    "  a fault that ends the run; here they were told of it in the words of torch's allocator (last row), and went on",
-    "  without oneDNN, as our runs do, where that lack had broken it for good.",
+    "  target, found by training plans one after another. A share above 100 % is a plan above our target, or one",
+    "  whose peaks exceeded it once during that search.",
+    "- Without memory, oneDNN reports only `could not create a primitive`, which Lightning and Accelerate treat",
+    "  as a fatal error. Here this was translated into the message of torch's allocator (last row). Where oneDNN",
+    "  stayed broken, they continued without it, as our runs do.",
 )
 
 

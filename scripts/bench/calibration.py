@@ -65,12 +65,12 @@ def page(runs: list[dict[str, Any]], later: list[dict[str, Any]]) -> str:
     still = sum(not run["changes"] for run in later)
     return "\n".join(
         [
-            "# Runs that start where an earlier one settled",
+            "# Runs that start with an earlier run's plan",
             "",
             f"`python scripts/bench/calibration.py --write docs/benchmarks`, {date.today()}: {os.cpu_count()} cores of",
             f"a virtual machine, Python {platform.python_version()}, torch {torch.__version__}, one thread.",
             "",
-            f"{still} of {len(later)} later runs changed no plan; out of memory: {sum(run['ooms'] for run in later)}.",
+            f"{still} of {len(later)} later runs kept their plan; out of memory: {sum(run['ooms'] for run in later)}.",
             "",
             "| network | budget | run | first batch | last batch | changes | OOMs | highest use at end | to step 1 |",
             "|---|---|---|---:|---:|---:|---:|---:|---:|",

@@ -271,8 +271,9 @@ Memory on a GPU in GiB, by length of conversations, for a batch of 1, 2, 4 and 8
 COST = """
 ## Time and memory of the prediction
 
-`plan -opt options/finetune/fast_dev.yml --card ... --force_yml model:name=FOLDER` for three cards, with a folder that holds only config.json: {seconds:.0f} s, and {mib:.0f} MiB in all of its
-processes, on {cores} cores at a load of {load:.1f}.
+`plan -opt options/finetune/fast_dev.yml --card ... --force_yml model:name=FOLDER` for three cards, with a folder that
+holds only config.json: {seconds:.0f} s, and {mib:.0f} MiB in all of its processes, on {cores} cores at a load of
+{load:.1f}.
 """
 
 if __name__ == "__main__":

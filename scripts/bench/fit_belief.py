@@ -69,20 +69,20 @@ CONSTANTS_BYTES = (10 * MIB, 48 * MIB)
 """What the first of these lie above, cuBLAS's two workspaces of 8.125 MiB included, which traces count."""
 
 HEAD = (
-    "# What a run believes before it has measured anything",
+    "# Expected memory before any measurement",
     "",
-    f"`python scripts/bench/fit_belief.py`, torch {torch.__version__}. Nothing was measured on a card by us: what was",
-    "measured is from others, what was foretold from us.",
+    f"`python scripts/bench/fit_belief.py`, torch {torch.__version__}. We measured nothing on a GPU: the",
+    "measurements are other people's, the predictions are ours.",
     "",
-    "A ratio is what was measured over what was foretold. It is taken as exp of Student's t with 4 degrees of freedom",
-    "through the median and the 95th percentile of a sample; what is believed of a run is that curve's 99 % quantile.",
-    "`BENCHMARKED` holds for convolutions where cuDNN's benchmark mode is on (it is off unless code of yours switches",
-    "it on), `PLAIN` where no kernel is known to take memory for itself, `ALLOCATED` for all else. The tables hold",
-    "only peaks with benchmark mode on; of others a summary is known, and what is believed by it is judgement. The top",
-    "of the script says what each sample is.",
+    "A ratio is measured over predicted memory. Its distribution is exp of Student's t with 4 degrees of freedom,",
+    "through the median and the 95th percentile of a sample. A run uses that curve's 99 % quantile. `BENCHMARKED`",
+    "applies to convolutions with cuDNN's benchmark mode on (it is off unless your code switches it on). `PLAIN`",
+    "applies where no kernel is known to allocate memory for itself, and `ALLOCATED` to everything else. The",
+    "tables contain only peaks with benchmark mode on. For others only a summary is known, and the values based",
+    "on it are our judgement. The top of the script describes each sample.",
     "",
-    "Each family was kept out in turn: its ratios above the quantile that the others tell are what a family nobody has",
-    "seen may come to.",
+    "Each family was held out in turn. Its ratios above the quantile of the others show what to expect of an",
+    "unseen family.",
 )
 
 MOST_ABOVE, LEAST_SHARE, MOST_REFUSED = 1, 0.88, 4
@@ -188,7 +188,7 @@ def _sections(samples: Mapping[str, tuple[RatioPrior, dict[str, list[float]]]]) 
             f"`{name}`: median {middle:.4f}, 99 % quantile {upper:.4f} of {sum(map(len, sample.values()))} ratios; "
             f"`belief.py` has {belief.median_ratio} and {belief.upper_ratio}.",
             "",
-            "| kept out | ratios | most | 99 % quantile by the others | above it |",
+            "| held out | ratios | largest | 99 % quantile of the others | above it |",
             "|---|---:|---:|---:|---:|",
             *kept_out(sample),
             "",
@@ -225,7 +225,7 @@ def main() -> int:
     for left_gib in OTHERS_LEFT:
         others = judged(left_gib)
         lines.append(f"- With {left_gib} GiB left: {len(others[0])} refused, {len(others[1])} admitted.")
-    lines.append("- A run asks for more: that the quantile stays below its target, and that steps need not flush.")
+    lines.append("- A run is stricter: the quantile has to stay below its target, and steps must not need a flush.")
     met = met and above <= MOST_ABOVE and median(shares) >= LEAST_SHARE
     met = met and len(refused) <= MOST_REFUSED and not admitted
     text = "\n".join(lines) + "\n"

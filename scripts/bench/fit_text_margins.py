@@ -42,10 +42,10 @@ LEAST_ADMITTED = 0.02  # share of all rows; fewer tell nothing
 TITLE = """# Batches for generation with an unknown model
 
 `python scripts/bench/fit_text_margins.py --page docs/benchmarks/text_margins.md`, on recordings of others
-(`scripts/bench/data/README.md`). A batch's cost is samples x (c + tokens of its longest text)^p. It is admitted if it has more samples than the first
-batch, its longest text is no longer, and its cost times the margin is at most the first one's. "Above the first peak"
-is the share of admitted batches whose recorded memory is above that of the first. Families of models have equal
-weight, and so have runs within a family.
+(`scripts/bench/data/README.md`). A batch's cost is samples x (c + tokens of its longest text)^p. It is admitted if it
+has more samples than the first batch, its longest text is no longer, and its cost times the margin is at most the
+first one's. "Above the first peak" is the share of admitted batches whose recorded memory is above that of the first.
+Families of models have equal weight, and so have runs within a family.
 
 No row includes the model's weights: in float16 they are about 13,000 MiB (alma), 1,200 (nllb) and 140 (nmt), and
 every family has rows far below that. Runs of one text at a time and runs of hundreds use the same memory per weighted

@@ -207,7 +207,7 @@ def training_of(network: str, cap: str, policy: str, setting: gpu_control.Settin
 
 def table_of(result: Mapping[str, Any]) -> str:
     """Return the page."""
-    title = "# Predictions against a CUDA card"
+    title = "# Predictions compared with a CUDA GPU"
     if result["dry"]:
         title = "# DRY RUN on a CPU: the code works; no figure of a GPU is in here"
     machine = ", ".join(f"{key} {value}" for key, value in result["machine"].items())

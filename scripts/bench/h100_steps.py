@@ -46,7 +46,7 @@ H100 = Hardware.of((9, 0), 132)
 STEPS = 5
 RECORDED_TORCH = (2, 6)
 """Any up to 2.11: they take equal blocks by one rule."""
-HEAD = """# Recorded training steps of an H100 against predictions
+HEAD = """# Recorded training steps of an H100 compared with predictions
 
 `python scripts/bench/h100_steps.py`, torch {torch}, {releases}, no GPU.
 
@@ -175,7 +175,7 @@ def page_of(rows: Sequence[Mapping[str, Any]], left_out: Sequence[str]) -> str:
         *(f"- The 99 % quantile of {name} bytes is exceeded by {_listed(names)}." for name, names in beyond.items()),
         *(
             f"- {kind} convolutions the 99 % quantile of active bytes is {statistics.median(widths[hidden]):.1%} above "
-            f"what is expected, in the median of {len(widths[hidden])} steps."
+            f"the expected value, in the median of {len(widths[hidden])} steps."
             for kind, hidden in (("Without", False), ("With", True))
             if widths[hidden]
         ),

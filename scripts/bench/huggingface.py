@@ -111,8 +111,8 @@ def faster_ones(epochs: Sequence[Record]) -> list[str]:
     ratio = ours[SPEED] / other[SPEED]
     return [
         f"Our fastest row is `{ours['method']}` ({said(ours)}): {ratio:.3f} of the fastest other,",
-        f"{name_of(other['method'])} ({said(other)}). This includes traces before the first step. `objective:",
-        "memory`, the default, fills the available memory, which does not increase speed on a CPU.",
+        f"{name_of(other['method'])} ({said(other)}). This includes traces before the first step.",
+        "`objective: memory`, the default, fills the available memory, which does not increase speed on a CPU.",
     ]
 
 

@@ -117,14 +117,14 @@ def peaks(words: Sequence[str] = ()) -> list[Peak]:
 def page(rows: Sequence[Peak]) -> str:
     """Return the tables in Markdown."""
     lines = [
-        "# Published peaks of real cards against traces",
+        "# Published peaks of real GPUs compared with traces",
         "",
         f"`python scripts/bench/published_gpu.py`: {len(rows)} peaks of training steps, "
         f"{sum(peak.traced for peak in rows)} of them traced here, torch {torch.__version__}.",
-        "Where the figures come from: `scripts/bench/data/README.md`. Nothing was measured on a card by us.",
-        "Expected is what `plan` prints: foretold times the median of `BENCHMARKED`, fitted to these very peaks.",
+        "`scripts/bench/data/README.md` lists the sources of the figures. We measured nothing on a GPU. Expected",
+        "is what `plan` prints: predicted times the median of `BENCHMARKED`, which was fitted to the same peaks.",
         "",
-        "| networks | peaks | measured / foretold, median | least | most | within 5 % | within 5 % of what is expected "
+        "| networks | peaks | measured / predicted, median | least | most | within 5 % | within 5 % of the expected "
         f"| above the {UPPER:.0%} quantile | measured / quantile, median |",
         "|---|---:|---:|---:|---:|---:|---:|---:|---:|",
     ]
@@ -133,7 +133,7 @@ def page(rows: Sequence[Peak]) -> str:
     lines += [
         _row("all", rows),
         "",
-        "| network | measured | foretold | measured / foretold | |",
+        "| network | measured | predicted | measured / predicted | |",
         "|---|---:|---:|---:|---|",
     ]
     lines += [

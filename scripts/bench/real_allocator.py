@@ -56,7 +56,7 @@ STEPS = 3
 SHARES = (0.94, 0.98, 1.0, 1.02, 1.06)
 """Of the least that is predicted to suffice, memory that the card is left with."""
 FITS, FAILS = "said to fit, ran out of memory", "said to run out of memory, fitted"
-HEAD = """# Predicted memory beside PyTorch's real allocator
+HEAD = """# Predicted memory compared with PyTorch's real allocator
 
 `python scripts/simulated_card.py run --card "RTX 4090 24GB" -- python scripts/bench/real_allocator.py`, torch {torch}:
 without a GPU. PyTorch's own allocator and its operators' own allocations ran on a simulated GPU ([what that

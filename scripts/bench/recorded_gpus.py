@@ -33,12 +33,12 @@ from data_of_others import CUDA_HISTORIES, missing  # noqa: E402
 
 HISTORIES = ROOT / "tests" / "assets" / "cuda_histories"
 PAGE = "recorded_histories.md"
-HEAD = """# Recorded histories of real cards against the simulated allocator
+HEAD = """# Recorded histories of real GPUs compared with the simulated allocator
 
-`python scripts/bench/recorded_gpus.py`: the events of torch's CUDA allocator, replayed without a GPU. Rows that begin with torch are from PyTorch's real
-allocator on a simulated GPU ([simulated_card.md](../simulated_card.md)). They are random allocations under a limit,
-with cache releases and out-of-memory errors, and training steps of this project. Rows that begin with h200 are
-training steps on an NVIDIA H200 (torch 2.11, CUDA 13.0, driver 580.159.04), recorded by
+`python scripts/bench/recorded_gpus.py`: the events of torch's CUDA allocator, replayed without a GPU. Rows that begin
+with torch are from PyTorch's real allocator on a simulated GPU ([simulated_card.md](../simulated_card.md)). They are
+random allocations under a limit, with cache releases and out-of-memory errors, and training steps of this project.
+Rows that begin with h200 are training steps on an NVIDIA H200 (torch 2.11, CUDA 13.0, driver 580.159.04), recorded by
 `scripts/bench/record_histories.py`. Other projects recorded the rest. Their files name neither GPU nor torch version,
 and are not in this repository. `tests/assets/cuda_histories/README.md` lists the sources.
 

@@ -276,14 +276,14 @@ def page(rows: list[dict[str, Any]]) -> str:
     """Return the page in Markdown."""
     mib = 2**20
     lines = [
-        "# Recorded steps of a real card against traces",
+        "# Recorded steps of a real GPU compared with traces",
         "",
         f"`python scripts/bench/recorded_steps.py`, torch {torch.__version__}: eight runs of three steps, which",
         "others recorded on a GPU (`tests/assets/cuda_histories/README.md`). They were traced here without one,",
         "from the first weight on. Live bytes are the highest requested bytes; reserved bytes are those of",
         "torch's allocator, simulated.",
         "",
-        "| recorded run | live, recorded | foretold | | reserved, recorded | foretold | |",
+        "| recorded run | live, recorded | predicted | | reserved, recorded | predicted | |",
         "|---|---:|---:|---:|---:|---:|---:|",
     ]
     for row in rows:

@@ -339,8 +339,9 @@ def main() -> int:
 
 HEAD = """# The controller on PyTorch's real allocator
 
-`python scripts/simulated_card.py run -- python scripts/bench/simulated_control.py`, torch {torch}: without a GPU ([what a simulated GPU proves](../simulated_card.md)). The allocator, its errors and its figures are
-PyTorch's own; cuDNN's workspaces are 0 on both sides.
+`python scripts/simulated_card.py run -- python scripts/bench/simulated_control.py`, torch {torch}: without a GPU
+([what a simulated GPU proves](../simulated_card.md)). The allocator, its errors and its figures are PyTorch's own;
+cuDNN's workspaces are 0 on both sides.
 """
 WORLDS = """## 24 worlds
 

@@ -56,7 +56,7 @@ def page(results: dict[str, Any]) -> str:
         *_packing(results),
         *_throughput(results),
         *_classified(results),
-        "## What does not hold\n\n" + ("\n".join(f"- {line}." for line in missed(results)) or "Nothing.") + "\n",
+        "## Missed goals\n\n" + ("\n".join(f"- {line}." for line in missed(results)) or "None.") + "\n",
     ]
     return "\n".join(parts)
 
@@ -66,10 +66,11 @@ def _packing(results: dict[str, Any]) -> list[str]:
         return []
     lines = [
         "## Packing\n\n"
-        "20,000 lognormal lengths (median 40 tokens, at most 512), one thread, without tokenizing. A batch may hold\n"
-        "64 x 512 padded tokens, and at most `cap` texts. Ours is the packing layer under the cost `tokens`; that of\n"
-        "50 candidates is the rule of `build_dynamic_batch_dataloader` under the same cost. Max tokens is fairseq's\n"
-        "rule. dynabatch decides by its regressor of memory, at its own threshold: another bound.\n",
+        "The data are 20,000 lognormal lengths (median 40 tokens, at most 512), on one thread, without tokenizing. A\n"
+        "batch may hold 64 x 512 padded tokens, and at most `cap` texts. Ours is the packing layer with the cost\n"
+        "`tokens`. The row of 50 candidates is the rule of `build_dynamic_batch_dataloader` with the same cost. Max\n"
+        "tokens is fairseq's rule. dynabatch uses its regressor of memory with its own threshold, which is another\n"
+        "bound.\n",
         "| method | cap | batches | padded tokens | padding | largest batch, tokens | time |",
         "|---|---|---|---|---|---|---|",
     ]
@@ -79,8 +80,8 @@ def _packing(results: dict[str, Any]) -> list[str]:
             f"| {name} | {row['cap'] or 'none'} | {row['batches']} | {row['padded_tokens']:,} | {row['waste']:.1%} "
             f"| {row['largest']:,} | {1000 * row['seconds']:.1f} ms |"
         )
-    times = " and ".join(f"{1000 * s:.1f} ms for {int(n):,} texts" for n, s in results["many_s"].items())
-    return ["\n".join(lines), f"\nA plan by the packing layer takes {times} (median of five, no cap).\n"]
+    times = " and ".join(f"{int(n):,} texts in {1000 * s:.1f} ms" for n, s in results["many_s"].items())
+    return ["\n".join(lines), f"\nThe packing layer plans {times} (median of five, no cap).\n"]
 
 
 def _throughput(results: dict[str, Any]) -> list[str]:
@@ -88,11 +89,11 @@ def _throughput(results: dict[str, Any]) -> list[str]:
         return []
     lines = [
         "## Tokens a second under one memory budget\n\n"
-        "Small networks on this CPU, methods by turns in the same processes: mean vectors of an encoder\n"
-        "(`embed`), 16 more tokens of an encoder with a decoder (`generate`), an epoch of a language model (`train`).\n"
-        "The budget is what the batch of the longest texts takes, and 15 % more, enforced; a batch that runs\n"
-        "out of memory is counted and tried again in halves. Tokens are those of the texts, unpadded; seconds are CPU\n"
-        "time of one thread, which others on the machine change little. Ratios are medians of those of a turn.\n",
+        "Small networks run on this CPU, and methods take turns in the same processes. The tasks are mean vectors of\n"
+        "an encoder (`embed`), 16 more tokens of an encoder with a decoder (`generate`), and an epoch of a language\n"
+        "model (`train`). The enforced budget is the memory of the batch of the longest texts, and 15 % more. A batch\n"
+        "that runs out of memory is counted and retried in halves. Tokens exclude padding. Seconds are CPU time of\n"
+        "one thread, which other work on the machine changes little. Ratios are medians over turns.\n",
         "| task | method | batches | out of memory | peak of budget, MiB | tokens/s | to shuffled | to max tokens |",
         "|---|---|---|---|---|---|---|---|",
     ]
@@ -104,7 +105,7 @@ def _throughput(results: dict[str, Any]) -> list[str]:
             f"| {row['to_max_tokens']:.2f} |"
         )
     if results.get("training_order") == "random":
-        lines.append("\nIn training everybody's batches come in random order, as fairseq and ours give them.")
+        lines.append("\nIn training, the batches of all methods come in random order, as fairseq and ours return them.")
     faster = [
         f"{row['task']} ({row['to_max_tokens']:.2f} of max tokens)"
         for row in results["throughput"]
@@ -113,7 +114,7 @@ def _throughput(results: dict[str, Any]) -> list[str]:
     if faster:
         lines.append(
             f"\nSmall sorted batches of a fixed count are the fastest here in: {', '.join(faster)}. A CPU gains\n"
-            "nothing from larger batches, whose tensors leave its caches. On a GPU nobody has measured this."
+            "nothing from larger batches, whose tensors exceed its caches. This has not been measured on a GPU."
         )
     return ["\n".join(lines) + "\n"]
 
@@ -133,13 +134,14 @@ def _classified(results: dict[str, Any]) -> list[str]:
         "## Batches that the classifier admits\n\n"
         f"`{COMMAND} --part classifier`, {machine['date']}, {machine['cpu']}, {machine['cpus']} cores, Python "
         f"{machine['python']}, numpy {part['numpy']}.\n\n"
-        f'What `build_dynamic_batch_dataloader(..., classifier="shipped")` plans of {part["texts"]:,} texts, cut to\n'
-        "512 tokens, by the texts of the first batch and the threshold ([../classifier.md](../classifier.md)). Each\n"
-        f"of these {batches:,} batches was held against the rule, without the search that made them: the first\n"
-        "holds exactly the base, each other one the largest of 50 candidates (or what is left) that is admitted, and\n"
-        "the base where none is; what is admitted is always a prefix of the candidates. Those at 0.1 were compared\n"
-        "with what the loader itself gives for such texts. Times are of one thread, without tokenizing, medians. The\n"
-        "last column is the loader's default, the relative cost, at the same threshold.\n",
+        'The table shows what `build_dynamic_batch_dataloader(..., classifier="shipped")` plans for\n'
+        f"{part['texts']:,} texts, cut to 512 tokens, by the texts of the first batch and the threshold\n"
+        "([../classifier.md](../classifier.md)).\n\n"
+        f"Each of these {batches:,} batches was checked against the rule, without the search that made them. The\n"
+        "first batch holds exactly the base. Every other one holds the largest admitted number of 50 candidates (or\n"
+        "the rest), and the base if none is admitted. Admitted candidates are always a prefix of the list. Those at\n"
+        "0.1 were compared with the batches of the loader itself. Times are of one thread, without tokenizing,\n"
+        "medians. The last column is the loader's default, the relative cost, at the same threshold.\n",
         "| lengths | base | threshold | batches | larger than base | largest, texts | padded tokens | padding | time "
         "| batches by relative cost |",
         "|---|---|---|---|---|---|---|---|---|---|",

@@ -157,7 +157,7 @@ def table_of(result: Mapping[str, Any], command: str) -> str:
     processes = "\n".join(
         process_row_of(case["network"], case["process"]) for case in result["cases"] if "process" in case
     )
-    return f"""# Traces against real steps
+    return f"""# Traces compared with real steps
 
 `{command}`, {result["date"]}:
 {machine["cores"]} cores ({machine["processor"]}), Python {machine["python"]}, torch {machine["torch"]}, one thread;

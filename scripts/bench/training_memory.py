@@ -305,8 +305,9 @@ HEAD = (
 TITLE = """# Predicted bytes of training steps of language models
 
 `python scripts/bench/training_memory.py --page docs/benchmarks/training_memory.md`, torch {torch}, transformers
-{transformers}, peft {peft}, one thread. Models have {layers} layers of {width}, a vocabulary of {words:,}, batches of {samples} x {tokens} tokens, random
-weights, AdamW, and their default dropout. "bf16": weights in bfloat16; "autocast": the CPU's, to bfloat16.
+{transformers}, peft {peft}, one thread. Models have {layers} layers of {width}, a vocabulary of {words:,}, batches of
+{samples} x {tokens} tokens, random weights, AdamW, and their default dropout. "bf16": weights in bfloat16;
+"autocast": the CPU's, to bfloat16.
 
 Bytes are the most that tensors held at one time, including weights and optimizer. "padded" and "unpadded" are real
 steps: with a padded text, and with a mask of ones. torch's profiler measured them outside any dispatch mode, without

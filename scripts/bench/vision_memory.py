@@ -366,10 +366,11 @@ WIDE_HEAD = (
 TITLE = """# Predicted bytes of fine-tuning steps of vision-language models
 
 `python scripts/bench/vision_memory.py --page docs/benchmarks/vision_memory.md`, torch {torch}, transformers
-{transformers}, peft {peft}, one thread. Models have {layers} layers of {width} for words and {layers} of half of that for images, a vocabulary of {words:,}
-and random weights. Batches have {samples} conversations of {tokens} tokens and two images of {patches} x {patches}
-patches (Qwen: the second half as high), one of them padded. Training uses AdamW and clipped gradients. "bf16":
-weights in bfloat16; "autocast": the CPU's, to bfloat16. LoRA has rank 8 on q and v.
+{transformers}, peft {peft}, one thread. Models have {layers} layers of {width} for words and {layers} of half of
+that for images, a vocabulary of {words:,} and random weights. Batches have {samples} conversations of {tokens} tokens
+and two images of {patches} x {patches} patches (Qwen: the second half as high), one of them
+padded. Training uses AdamW and clipped gradients. "bf16": weights in bfloat16; "autocast": the CPU's, to bfloat16. LoRA
+has rank 8 on q and v.
 
 Bytes are the most that tensors held at one time, including weights and optimizer. "Real" is a step outside any
 dispatch mode, measured by torch's profiler, without memory that kernels allocate and free themselves. "Predicted" is
@@ -385,9 +386,9 @@ conversations of {tokens} tokens and two images of {patches} x {patches} patches
 or in bfloat16.
 
 "Planned" is a trace of a model without bitsandbytes: stand-ins replace the layers that it would pack. "Real" is a
-step through bitsandbytes' own layers, including unpacked weights while they exist. Unpacking matters, as all models
-but Qwen2-VL show. Without it, predictions were 4 to 14 % lower (LLaVA's under autocast with checkpoints: the same).
-Without packing, they were 1.7 to 5.2 times as high.
+step through bitsandbytes' own layers, including unpacked weights while they exist. Two alternatives
+were tried on all models but Qwen2-VL. Without unpacking, predictions were 4 to 14 % lower (LLaVA's under autocast
+with checkpoints: the same). Without packing, they were 1.7 to 5.2 times as high.
 """
 
 if __name__ == "__main__":

@@ -181,19 +181,19 @@ CASES = (
         picture="clipping",
     ),
     Case("Not needed: the same photographs, none damaged", CLIPPING, SQUARED, 1500, picture="clipping_not_needed"),
-    Case("400 samples, which are learned by heart", STOPPING, BYTES, 3000, {"samples": 400}, picture="stopping"),
+    Case("400 samples, which the model memorises", STOPPING, BYTES, 3000, {"samples": 400}, picture="stopping"),
     Case("Not needed: 100 000 samples", STOPPING, BYTES, 3000, picture="stopping_not_needed"),
     Case(
-        "The weights of the last layer turn a thousandfold after step 1030",
+        "The weights of the last layer are multiplied by a thousand after step 1030",
         GUARD,
         BYTES,
         2000,
         plant=flipped,
         picture="guard_leap",
     ),
-    Case("The gradients of step 1031 are no numbers", GUARD, BYTES, 2000, plant=spoilt, picture="guard_nan"),
+    Case("The gradients of step 1031 are NaN", GUARD, BYTES, 2000, plant=spoilt, picture="guard_nan"),
     Case("Not needed: nothing is planted", GUARD, BYTES, 2000, picture="guard_not_needed"),
-    Case("16 samples, to be learned by heart", LOW_LOSS, BYTES, 3000, {"samples": 16}, picture="low_loss"),
+    Case("16 samples, which the model should memorise", LOW_LOSS, BYTES, 3000, {"samples": 16}, picture="low_loss"),
     Case("Not needed: 100 000 samples", LOW_LOSS, BYTES, 3000, picture="low_loss_not_needed"),
 )
 
@@ -205,7 +205,7 @@ def lines_of(case: Case, off: Course, on: Course) -> list[str]:
     return [
         f"### {case.title}",
         "",
-        f"| loss on samples never trained on, after step | {' | '.join(map(str, steps))} | best |",
+        f"| loss on held-out samples, after step | {' | '.join(map(str, steps))} | best |",
         f"|---|{'---:|' * (len(steps) + 1)}",
         *(_row(title, course, steps) for title, course in (("without", off), (f"with `{name}`", on))),
         "",
@@ -227,16 +227,16 @@ def _decided(course: Course) -> list[str]:
         if isinstance(decision, RateFactor):
             lines.append(f"- step {step}: rates times {decision.factor:g}: {decision.reason}")
         if isinstance(decision, GoBack):
-            lines.append(f"- back, which undid the steps after {step}: {decision.reason}")
+            lines.append(f"- went back, undoing the steps after {step}: {decision.reason}")
         if isinstance(decision, Stop):
             lines.append(f"- step {step}: stop: {decision.reason}")
     clips = [decision for _, decision in course.decisions if isinstance(decision, ClipAt)]
     if clips:
         lines.append(
-            f"- {len(clips)} norms to clip at, the last {clips[-1].max_norm:.3g}; {clipped_share(course):.1%} of all "
+            f"- {len(clips)} clipping norms, the last {clips[-1].max_norm:.3g}; {clipped_share(course):.1%} of all "
             f"steps were clipped, {clipped_share(course, 2):.1%} to less than half"
         )
-    return lines or ["- nothing was decided"]
+    return lines or ["- no decisions"]
 
 
 def stopped_by_file(pictures: Path | None) -> list[str]:
@@ -295,16 +295,17 @@ def picture_of(case: Case, off: Course, on: Course) -> str:
 def page(note: str, pictures: Path | None) -> str:
     """Train all cases; return the page in Markdown, and write the curves where somebody wants them."""
     lines = [
-        "# Automations that watch a run: where they helped, and where they were not needed",
+        "# Automations that watch a run: when they helped, and when they were not needed",
         "",
         f"`python scripts/bench/watching.py --write docs/benchmarks`, {date.today().isoformat()}: {os.cpu_count()} "
         f"cores, {platform.machine()}, Python {platform.python_version()}, torch {torch.__version__}, one thread, "
         f"seed {SEED}.",
         *([note] if note else []),
         "",
-        "Two small tasks on real data: the next byte of Python's help (a GRU, Adam at 3e-3, batches of 8 times 32 "
-        "bytes; nats a byte) and twofold enlargement of scikit-image's photographs (three convolutions, Adam at 1e-3, "
-        "batches of 8 crops). Each pair of runs differs in the automation alone.",
+        "The runs train two small tasks on real data. One predicts the next byte of Python's help (a GRU, Adam at "
+        "3e-3, batches of 8 times 32 bytes; nats a byte). The other upscales scikit-image's photographs twofold "
+        "(three convolutions, Adam at 1e-3, batches of 8 crops). Each pair of runs differs only in the "
+        "automation.",
         "",
     ]
     for case in CASES:
@@ -314,9 +315,7 @@ def page(note: str, pictures: Path | None) -> str:
         if pictures is not None:
             pictures.mkdir(parents=True, exist_ok=True)
             write_text_atomically(pictures / f"{case.picture}.svg", picture_of(case, off, on))
-    return "\n".join(
-        [*lines, "### StopFile", "", *stopped_by_file(pictures), "", "## What they cost", "", *cost_lines(), ""]
-    )
+    return "\n".join([*lines, "### StopFile", "", *stopped_by_file(pictures), "", "## Overhead", "", *cost_lines(), ""])
 
 
 def main() -> None:
