@@ -211,7 +211,10 @@ def main() -> int:
     middle_bytes, scale_bytes = constant()
     met = met and abs(ALLOCATED.constant_bytes - middle_bytes) < MIB
     met = met and abs(ALLOCATED.constant_scale_bytes - scale_bytes) < MIB
-    lines += [f"Constant beside `ALLOCATED`: {middle_bytes / MIB:.1f} MiB, scale {scale_bytes / MIB:.1f} MiB.", ""]
+    lines += [
+        f"Constant in addition to `ALLOCATED`: {middle_bytes / MIB:.1f} MiB, scale {scale_bytes / MIB:.1f} MiB.",
+        "",
+    ]
     shares = [peak.of_most for peak in published]
     above = sum(share > 1 for share in shares)
     refused, admitted = judged(LEFT_GIB)

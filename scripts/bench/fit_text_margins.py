@@ -7,7 +7,7 @@ by batch. A cost is samples x (c + length)^p. A batch is admitted under a margin
 first one and costs at most that one's cost divided by the margin; it fails if its peak is above the first one's.
 Margins are the smallest under which the share of failures among admitted batches is at most the probability, and c and
 p, for each probability, those under which batches then grow most. All are chosen on two thirds of the runs, every third
-of a family being kept out; what they are worth is read off those.
+of a family being held out; what they are worth is read off those.
 
 Every family (``run`` begins with it) weighs the same, and every run within it. Runs with the same first batch are one
 run measured more than once, and kept together. Rows longer than the first batch's are left out: ours begin with the
@@ -181,7 +181,7 @@ def later_batches(path: Path = DATA) -> dict[str, LaterBatches]:
 
 
 def halves(runs: Sequence[Recording]) -> tuple[list[Recording], list[Recording]]:
-    """Return the runs to fit, and those that are kept out: every third kind of first batch in a family."""
+    """Return the runs to fit, and those that are held out: every third kind of first batch in a family."""
     kept_out = set()
     for family in {run.family for run in runs}:
         kept_out |= {(family, first) for first in sorted({run.first for run in runs if run.family == family})[1::3]}
@@ -251,15 +251,15 @@ def chosen(runs: Sequence[Recording], probability: float) -> tuple[int, float]:
 def report(runs: Sequence[Recording]) -> Iterator[str]:
     """Yield the lines of the page."""
     fitted, kept = halves(runs)
-    groups = [("fitted", fitted), ("kept out", kept)]
+    groups = [("fitted", fitted), ("held out", kept)]
     groups += [
-        (f"kept out: {name}", [r for r in kept if r.family == name]) for name in sorted({r.family for r in kept})
+        (f"held out: {name}", [r for r in kept if r.family == name]) for name in sorted({r.family for r in kept})
     ]
     least = ", ".join(f"{family} {mib:.0f}" for family, mib in least_mib(runs).items())
     levels = ", ".join(f"{kind} {ratio:.2f}" for kind, ratio in level_spread(runs).items())
     yield from (
-        f"{len(fitted)} runs fitted, {len(kept)} kept out. Least MiB of a row: {least}.",
-        f"MiB a weighted token in the run of fewest samples over that of most: {levels}.",
+        f"{len(fitted)} runs fitted, {len(kept)} held out. Least MiB of a row: {least}.",
+        f"Ratio of MiB per weighted token, run of fewest samples over run of most: {levels}.",
         "",
         "| probability | c | p | margin | runs | admitted | above the first peak | samples grow by |",
         "|---:|---:|---:|---:|---|---:|---:|---:|",

@@ -138,7 +138,7 @@ def page(rows: Sequence[Peak]) -> str:
     ]
     lines += [
         f"| {peak.name} | {peak.measured / MIB:.0f} MiB | {peak.predicted / MIB:.0f} MiB | {peak.ratio:.3f} | "
-        f"{'traced' if peak.traced else 'as filed'} |"
+        f"{'traced' if peak.traced else 'from the file'} |"
         for peak in rows
     ]
     return "\n".join(lines) + "\n"

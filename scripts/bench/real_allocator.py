@@ -55,7 +55,7 @@ FORMATS = {"fp32": torch.float32, "bf16": torch.bfloat16}
 STEPS = 3
 SHARES = (0.94, 0.98, 1.0, 1.02, 1.06)
 """Of the least that is predicted to suffice, memory that the card is left with."""
-FITS, FAILS = "said to fit, ran out of memory", "said to run out of memory, fitted"
+FITS, FAILS = "predicted to fit, ran out of memory", "predicted to run out of memory, fitted"
 HEAD = """# Predicted memory compared with PyTorch's real allocator
 
 `python scripts/simulated_card.py run --card "RTX 4090 24GB" -- python scripts/bench/real_allocator.py`, torch {torch}:
@@ -301,8 +301,8 @@ def page_of(rows: Sequence[Mapping[str, Any]], torch_version: str) -> str:
     summary = [
         f"- {len(whole)} rows of {len(networks)} networks. Live bytes: median error {statistics.median(live):.4%}, "
         f"worst {max(live):.3%}. Reserved bytes: nine of ten within {near:.2%}, worst {reserved[-1]:.2%}.",
-        f"- {len(limits)} limits, from {SHARES[0]:.0%} to {SHARES[-1]:.0%} of the least that is predicted to suffice: "
-        f"{verdicts.count(FITS)} that were said to fit and did not, {verdicts.count(FAILS)} that were said not to fit "
+        f"- {len(limits)} limits, from {SHARES[0]:.0%} to {SHARES[-1]:.0%} of the least that is predicted to suffice. "
+        f"{verdicts.count(FITS)} were predicted to fit and did not; {verdicts.count(FAILS)} were predicted not to fit "
         "and did.",
     ]
     return "\n".join(
@@ -312,7 +312,7 @@ def page_of(rows: Sequence[Mapping[str, Any]], torch_version: str) -> str:
             "",
             TABLE,
             *(_network_row(name, found) for name, found in networks.items()),
-            *(["", "Limits that were predicted wrongly:", "", *wrong] if wrong else []),
+            *(["", "Wrong predictions of limits:", "", *wrong] if wrong else []),
             *(["", "Left out:", "", *left_out] if left_out else []),
             "",
         ]

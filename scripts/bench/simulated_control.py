@@ -368,7 +368,7 @@ during which the other process allocates may fail. Failures: steps that ran out 
 change, and others. The simulated GPU lets a program take memory that another one uses; a run that has all it needs
 then keeps its plan.
 
-| network | segments | before: batch x px, use | beside: of what is left | after | failures |
+| network | segments | before: batch x px, use | beside the other program: of the memory left | after | failures |
 |---|---|---|---|---|---|"""
 FRAGMENTS = """## 5,000 steps of changing plans
 
@@ -376,7 +376,7 @@ The plan of one model changes every ten steps, among plans of 4 to 16 crops of 3
 limit; the largest fills 85 % of it. The table shows the highest bytes of the first and the last 500 steps, as shares
 of the limit, and how often the allocator released its cache in them.
 
-| network | segments | plans | allocated | reserved, first | reserved, last | cache given back | out of memory |
+| network | segments | plans | allocated | reserved, first | reserved, last | cache released | out of memory |
 |---|---|---:|---:|---:|---:|---|---:|"""
 
 
