@@ -25,7 +25,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from trainauto.conversion.answers import ITS_NAME, ITS_PLACE, Answer, Kind
 from trainauto.conversion.convert import Conversion, convert
 from trainauto.conversion.known import Known
-from trainauto.conversion.networks import NAMES, NEAR, OF_VIDEO
+from trainauto.conversion.missing_networks import OF_VIDEO, nearest_to
+from trainauto.conversion.networks import NAMES
 from trainauto.conversion.projects.redux import takes_half
 from trainauto.conversion.stats import Verdict, verdicts_of
 from trainauto.core.files import write_text_atomically
@@ -312,7 +313,7 @@ def _networks(figures: Sequence[Mapping[str, Any]], known: Known) -> Iterator[st
 
 
 def _lacking(name: str, files: int) -> str:
-    near = "video" if name.lower() in OF_VIDEO else NEAR.get(name.lower(), "")
+    near = "video" if name.lower() in OF_VIDEO else nearest_to(name)
     return f"`{name}` {files}{f' ({near})' if near else ''}"
 
 

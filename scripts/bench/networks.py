@@ -23,7 +23,9 @@ sys.path.insert(0, str(ROOT))
 from rich.console import Console  # noqa: E402
 
 from trainauto.archs import ARCHS, is_discriminator  # noqa: E402
+from trainauto.commands.missing_list import NOTHING  # noqa: E402
 from trainauto.commands.network_facts import NetworkFacts, facts_of  # noqa: E402
+from trainauto.conversion.missing_networks import OF_VIDEO, missing_networks  # noqa: E402
 from trainauto.core.plan import BatchShape  # noqa: E402
 from trainauto.core.units import GIB, size_text  # noqa: E402
 from trainauto.forecast.card_answer import CONTEXT_BYTES, CardPlan, CardPlans  # noqa: E402
@@ -117,6 +119,17 @@ def page(facts: Mapping[str, NetworkFacts], figures: Mapping[str, Mapping[str, A
             if fact.title == title and name in figures:
                 yield row(fact, figures[name])
     yield from FOOT.splitlines()
+    yield from missing()
+
+
+def missing() -> Iterator[str]:
+    """Yield the section of networks that other projects have."""
+    yield from MISSING.splitlines()
+    for name, (projects, near) in missing_networks().items():
+        yield f"| `{name}` | {', '.join(projects)} | {f'`{near}`' if near else NOTHING} |"
+    yield ""
+    videos = ", ".join(f"`{name}`" for name in sorted(OF_VIDEO))
+    yield from wrap(f"Networks that take several frames are not here either: {videos}.", WIDTH, break_on_hyphens=False)
 
 
 HEAD = """\
@@ -152,6 +165,14 @@ TABLE = """\
 FOOT = """
 Memory depends on the network, the crop and the batch. The number of weights says little: most of the memory holds the
 activations that the backward pass needs."""
+
+MISSING = """
+## Networks of other projects that are not here
+
+`python -m trainauto list archs --missing` prints this table, and `convert` names the nearest network in its report.
+
+| network | of | nearest here |
+|---|---|---|"""
 
 
 def row(facts: NetworkFacts, figures: Mapping[str, Any]) -> str:

@@ -1,6 +1,7 @@
 """What every registered network must do."""
 
 import copy
+import inspect
 import pickle
 from collections.abc import Iterator
 
@@ -8,11 +9,12 @@ import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from tests.contract.small_archs import SMALL, build, picture
+from tests.acceptance import only_in_acceptance
+from tests.contract.small_archs import PRESETS, SMALL, WHOLE, build, picture
 from trainauto.core.plan import SizeRequirements
 from trainauto.tasks.sr.archs import ARCHS, is_discriminator
 
-SCALES = [(name, scale) for name in SMALL for scale in (1, 2, 4)] + [
+SCALES = [(name, scale) for name in WHOLE for scale in (1, 2, 4)] + [
     ("compact", 3),
     ("rrdbnet", 3),
     ("rrdbnet", 8),
@@ -20,10 +22,17 @@ SCALES = [(name, scale) for name in SMALL for scale in (1, 2, 4)] + [
     ("swinir", 3),
     ("swinir", 8),
     ("swinir_light", 3),
+    ("edsr", 3),
+    ("edsr", 8),
+    ("msrresnet", 3),
+    ("ecbsr", 3),
+    ("spanplus", 3),
+    ("spanplus_st", 3),
+    ("man", 3),
 ]
 
 
-@pytest.fixture(params=sorted(SMALL))
+@pytest.fixture(params=WHOLE)
 def name(request: pytest.FixtureRequest) -> str:
     return request.param
 
@@ -45,7 +54,19 @@ def test_every_registered_network_is_tested():
     assert {name for name in ours if not is_discriminator(ARCHS.get(name))} == set(SMALL)
 
 
-@pytest.mark.parametrize("alias", ["SRVGGNetCompact", "RRDBNet", "ESRGAN", "SPAN", "SwinIR"])
+@pytest.mark.parametrize("name", PRESETS)
+def test_a_preset_is_its_network_with_other_defaults(name: str):
+    defaults = {key: value.default for key, value in inspect.signature(ARCHS.get(name)).parameters.items()}
+    preset, network = build(name), ARCHS.get(PRESETS[name])(**{**defaults, **SMALL[name], "scale": 2})
+    assert type(preset) is type(network)
+    network.load_state_dict(preset.state_dict())
+    with torch.no_grad():
+        assert torch.equal(preset.eval()(picture()), network.eval()(picture()))
+
+
+@pytest.mark.parametrize(
+    "alias", ["SRVGGNetCompact", "RRDBNet", "ESRGAN", "SPAN", "SwinIR", "EDSR", "MSRResNet", "ECBSR", "MAN"]
+)
 def test_names_that_traiNNer_and_BasicSR_users_know(alias: str):
     assert alias in ARCHS
 
@@ -83,6 +104,9 @@ def test_size_requirements_hold_and_other_sizes_work_too(name: str, scale: int):
 
 def test_gradient_reaches_every_parameter(name: str):
     network = build(name)
+    for value in network.parameters():
+        if not value.any():
+            torch.nn.init.constant_(value, 0.1)  # what begins switched off passes no gradient on
     output = network(picture())
     (output * torch.linspace(-1, 1, output.numel()).view_as(output)).sum().backward()
     without = [key for key, value in network.named_parameters() if value.grad is None or not value.grad.any()]
@@ -174,7 +198,19 @@ def test_channels_last(name: str):
 @pytest.mark.usefixtures("_fresh_compiler")
 @pytest.mark.parametrize(
     ("name", "training"),
-    [("compact", True), ("rrdbnet", True), ("span", True), ("span", False), ("swinir_light", True)],
+    [
+        ("compact", True),
+        ("rrdbnet", True),
+        ("span", True),
+        ("span", False),
+        ("swinir_light", True),
+        ("spanplus", True),
+        *(
+            pytest.param(name, training, marks=only_in_acceptance)
+            for name in ("ecbsr", "edsr", "man", "msrresnet", "spanplus_st")
+            for training in (True, False)
+        ),
+    ],
 )
 def test_compiles_to_one_graph_for_any_size(name: str, training: bool):
     network = build(name).train(training)
@@ -231,6 +267,23 @@ BAD = [
     ("swinir", {"resi_connection": "2conv"}, "resi_connection must be one of '1conv', '3conv'"),
     ("swinir", {"drop_path_rate": 1.0}, r"must be in \[0, 1\)"),
     ("swinir", {"mlp_ratio": 0}, "mlp_ratio must be above 0"),
+    ("edsr", {"scale": 5}, "scale must be one of 1, 2, 3, 4, 8, got 5"),
+    ("edsr", {"num_block": 0}, "num_block must be a whole number"),
+    ("edsr", {"res_scale": 0}, "res_scale must be above 0"),
+    ("msrresnet", {"scale": 8}, "scale must be one of 1, 2, 3, 4, got 8"),
+    ("msrresnet", {"num_feat": "8"}, "num_feat must be a whole number"),
+    ("msrresnet", {"num_in_ch": 4}, r"num_in_ch must be 1 or equal num_out_ch \(3\)"),
+    ("ecbsr", {"act_type": "gelu"}, "act_type must be one of 'prelu', 'relu', 'rrelu', 'softplus', 'linear'"),
+    ("ecbsr", {"num_channel": 0}, "num_channel must be a whole number"),
+    ("ecbsr", {"num_out_ch": 1}, "num_in_ch must be 1 or equal num_out_ch"),
+    ("spanplus", {"blocks": 4}, "blocks must list one whole number for each group of blocks, got 4"),
+    ("spanplus", {"blocks": [4, 0]}, r"blocks\[1\] must be a whole number"),
+    ("spanplus", {"drop_rate": 1.0}, r"drop_rate must be in \[0, 1\)"),
+    ("spanplus", {"feature_channels": 6}, "must be a multiple of 4 for upsampler 'dys', got 6"),
+    ("spanplus", {"upsampler": "conv"}, "'conv' does scale 1 alone; scale 2 is done by 'dys' and 'ps'"),
+    ("spanplus", {"upsampler": "lp"}, "upsampler must be one of 'dys', 'ps', 'conv', got 'lp'"),
+    ("man", {"n_feats": 8}, "n_feats must be a multiple of 3"),
+    ("man", {"n_resgroups": 0}, "n_resgroups must be a whole number"),
 ]
 
 

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from tests.contract.small_archs import SMALL, build
+from tests.contract.small_archs import WHOLE, build
 from trainauto.automations import DynamicBatchSizeOptimizer
 from trainauto.automations.dynamic_batch_size import LQ_SIZE
 from trainauto.builders.data import build_axes
@@ -87,7 +87,7 @@ def check_all(network: nn.Module, multiples: int, smallest_px: int, between: lis
     return len(asked)
 
 
-@pytest.mark.parametrize("name", sorted(SMALL))
+@pytest.mark.parametrize("name", WHOLE)
 @settings(max_examples=25, deadline=None)
 @given(st.integers(0, 8), st.integers(1, 200), bounds, events)
 def test_registered_networks_get_multiples_of_their_window(
@@ -106,7 +106,7 @@ def test_any_network_gets_multiples_of_its_window(
     check_all(network, multiples, smallest_px, between, happening)
 
 
-NETWORKS = {name: build(name) for name in SMALL}
+NETWORKS = {name: build(name) for name in WHOLE}
 
 
 def test_some_networks_have_windows_and_are_steered_through_them() -> None:

@@ -4,8 +4,9 @@
 images made of sines. Those of discriminators are of the modules of xinntao/Real-ESRGAN (unetdiscriminatorsn),
 the-database/traiNNer-redux at 68629319 (dunet, patchgandiscriminatorsn, multiscale, vgg-style; dunet with
 ``torch.nn.utils.spectral_norm``), muslll/neosr at dc4e374 (patchgan) and its copy 0ZL0/neosr at ac89127 (metagan, also
-with that norm), in training mode, where the power method makes unit vectors of the sines. All were computed with torch
-2.13 on CPU.
+with that norm), in training mode, where the power method makes unit vectors of the sines. Those of edsr, msrresnet and
+ecbsr are of XPixelGroup/BasicSR at 8d56e3a, those of spanplus, man, span_s and swinir_l of traiNNer-redux at 68629319,
+with seven digits. All were computed with torch 2.13 on CPU.
 """
 
 import json
@@ -18,7 +19,10 @@ from torch import Tensor
 from trainauto.tasks.sr.archs import ARCHS
 
 CASES = json.loads((Path(__file__).parent / "arch_outputs.json").read_text())
-NOT_LEARNED = ("attn_mask", "relative_position_index", "no_norm", "eval_conv.weight", "eval_conv.bias")
+NOT_LEARNED = (
+    *("attn_mask", "relative_position_index", "no_norm", "eval_conv.weight", "eval_conv.bias", ".mask"),
+    *("upsampler.init_pos", "sub_mean.weight", "sub_mean.bias", "add_mean.weight", "add_mean.bias"),
+)
 
 
 def sines(count: int, step: float, offset: float = 0.0) -> Tensor:
@@ -48,7 +52,7 @@ def test_output_is_that_of_the_published_network(case: dict):
         judged = network(image)
     output = judged[0] if judged.dim() == 4 else judged.reshape(1, 1, -1)  # a judgement of a whole image or batch
     assert list(output.shape) == case["output"]
-    assert output.mean().item() == pytest.approx(case["mean"], abs=2e-5)
-    assert output.std(correction=min(1, output.numel() - 1)).item() == pytest.approx(case["std"], abs=2e-5)
+    assert output.mean().item() == pytest.approx(case["mean"], abs=1e-5)
+    assert output.std(correction=min(1, output.numel() - 1)).item() == pytest.approx(case["std"], abs=1e-5)
     sample = output[:, :: max(1, output.shape[1] // 3), :: max(1, output.shape[2] // 4)].flatten()[:24]
-    torch.testing.assert_close(sample, torch.tensor(case["sample"]), rtol=0, atol=2e-5)
+    torch.testing.assert_close(sample, torch.tensor(case["sample"]), rtol=0, atol=1e-5)

@@ -1,13 +1,16 @@
 """State dicts equal the published checkpoints' in names and shapes, and files with those contents load."""
 
+import hashlib
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
 from trainauto.tasks.sr.archs import ARCHS
+from trainauto.tasks.sr.recognition import recognise
 
 MANIFESTS = Path(__file__).parent / "manifests"
 NETWORKS = {
@@ -71,3 +74,25 @@ def test_a_file_with_these_contents_loads_strictly(name: str, tmp_path: Path):
     for key, value in [*model.named_parameters(), *model.named_buffers()]:
         if key in contents and not key.endswith("attn_mask"):  # the mask is always our own
             assert torch.equal(value, contents[key]), key
+
+
+PRESETS: dict[str, dict[str, Any]] = json.loads((Path(__file__).parent / "preset_digests.json").read_text())
+"""Names and shapes of published networks, of which no file was at hand: see manifests/README.md."""
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_a_preset_has_the_names_and_shapes_of_the_published_code_and_is_recognised_by_them(name: str):
+    published = PRESETS[name]
+    with torch.device("meta"):
+        network = ARCHS.get(published["network"])(**published["arguments"])
+    state = network.state_dict()
+    lines = sorted(f"{key} {list(value.shape)}" for key, value in state.items())
+    assert sum(value.numel() for value in network.parameters()) == published["trained"]
+    assert (len(state), sum(value.numel() for value in state.values())) == (published["tensors"], published["elements"])
+    assert hashlib.sha256("\n".join(lines).encode()).hexdigest() == published["sha256"]
+    recognised = recognise(state)
+    assert recognised is not None
+    told = {"scale": recognised.scale, **recognised.arguments}
+    assert recognised.name == published["network"]
+    assert told.items() >= published["arguments"].items()
+    assert told.keys() - published["arguments"].keys() <= {"res_scale"}  # of EDSR's large size

@@ -39,11 +39,19 @@ def add_to(commands: Commands) -> None:
     )
     parser.add_argument("name", nargs="?", metavar="NAME", help="one of them, right after KIND")
     parser.add_argument("-opt", type=Path, metavar="FILE", help="also what the plugins of this option file bring")
+    parser.add_argument(
+        "--missing",
+        action="store_true",
+        help="with archs: networks of traiNNer-redux, BasicSR and neosr that are not here, each with the nearest",
+    )
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
     parser.set_defaults(execute=_run)
 
 
 def _run(parsed: argparse.Namespace) -> int:
+    if parsed.missing:
+        print(_missing(parsed))
+        return 0
     if parsed.kind is None:
         print(_kinds(parsed))
         return 0
@@ -69,6 +77,15 @@ def _kinds(parsed: argparse.Namespace) -> str:
     words = {plural: f"each {kind.replace('-', ' ')} by name" for plural, kind in KINDS.items()}
     words["cards"] = "GPUs by memory, with their presets"
     return "\n".join(f"{program_words()} list {kind:<18}{text}" for kind, text in words.items())
+
+
+def _missing(parsed: argparse.Namespace) -> str:
+    """Return the networks of other projects that are not here."""
+    from trainauto.commands.missing_list import missing_json, missing_table
+
+    if parsed.kind != "archs" or parsed.name:
+        raise InputError(Problem("--missing lists networks", advice="Use it as: list archs --missing"))
+    return missing_json() if parsed.json else missing_table()
 
 
 def _cards(parsed: argparse.Namespace) -> str:

@@ -61,7 +61,8 @@ _NOTES = (
     "weights: trainable numbers at scale 4 (at the smallest scale of those that do not enlarge by 4), in thousands (K) "
     "or millions (M); below a network, where such weights are published: a project on GitHub, or a site.",
     "crops: sides in pixels that training crops should have; whole images of any size are run.",
-    "named in: network_g, network_d; arguments: list archs NAME; memory: docs/networks.md",
+    "named in: network_g, network_d; arguments: list archs NAME; memory: docs/networks.md; networks of other projects "
+    "that are not here: list archs --missing",
 )
 
 

@@ -6,6 +6,7 @@ from typing import Any
 from trainauto.conversion.answers import ITS_NAME
 from trainauto.conversion.draft import Draft
 from trainauto.conversion.known import near_argument
+from trainauto.conversion.missing_networks import OF_VIDEO, nearest_to
 from trainauto.options.foreign_files import Project
 from trainauto.options.source_locations import KeyPath
 
@@ -19,6 +20,7 @@ NAMES: Mapping[Project, Mapping[str, str]] = {
         "realplksr_l": "realplksr_large",
         "realplksr_s": "realplksr_tiny",
         "srformer_medium": "srformer",
+        "swinir_large": "swinir_l",
         "swinir_medium": "swinir",
         "swinir_small": "swinir_light",
         "unet": "unetdiscriminatorsn",
@@ -61,6 +63,9 @@ DEFAULTS: Mapping[tuple[Project, str], Mapping[str, Any]] = {
         "mlp_ratio": 4.0,
         "upsampler": "",
     },
+    (Project.NEOSR, "man"): {"norm": False},
+    (Project.NEOSR, "man_light"): {"norm": False},
+    (Project.NEOSR, "man_tiny"): {"norm": False},
     (Project.NEOSR, "realcugan"): {"pro": True},
     (Project.NEOSR, "span"): {"norm": False, "img_range": 1.0},
     (Project.NEOSR, "realplksr"): {"layer_norm": False},
@@ -72,58 +77,17 @@ DEFAULTS: Mapping[tuple[Project, str], Mapping[str, Any]] = {
 }
 """Defaults of theirs that differ from those here, by the network's name here."""
 
-NEAR = {
-    "msrresnet": "rrdbnet",
-    "edsr": "rcan",
-    "ecbsr": "compact",
-    "swinir_l": "swinir",
-    "spanplus": "span",
-    "spanplus_s": "span",
-    "spanplus_st": "span",
-    "spanplus_sts": "span",
-    "span_s": "span with feature_channels: 48 and norm: false",
-    "rcan_unshuffle": "rcan with unshuffle_mod: true",
-    "mosrv2": "mosr",
-    "scunet_aaf6aa": "nafnet32",
-    "elan": "swinir_light",
-    "elan_light": "swinir_light",
-    "tfdat": "fdat_medium",
-    "hit_srf": "hat_s",
-    "hma": "hat_s",
-    "lmlt": "swinir_light",
-    "stylegan2discriminator": "unetdiscriminatorsn",
-    "hifacegandiscriminator": "multiscalepatchgandiscriminatorsn",
-    "docres_discriminator": "dunet",
-}
-"""The nearest network here to one that is not, by its name in lower case."""
-
 ARGUMENTS_THERE = frozenset(
     (
         *("act", "act_layer", "anchor_one_stage", "ape", "attn_drop_rate", "bcie", "bias", "compress_ratio", "conv"),
         *("conv_scale", "drop_rate", "euclidean_dist", "flash_attn", "group_block_pattern", "img_size"),
         *("init_method", "is_coreml", "learn_residual", "norm", "norm_layer", "num_blocks"),
         *("num_layers", "offload_to_cpu", "overlap_ratio", "patch_norm", "patch_size", "pretrained_stripe_size"),
-        *("pretrained_window_size", "qk_scale", "qkv_bias", "resi_connection", "rgb_mean", "squeeze_factor"),
-        *("start_unshuffle", "unshuffle_mod", "dysample"),
+        *("pretrained_window_size", "qk_scale", "qkv_bias", "res_scale", "resi_connection", "rgb_mean"),
+        *("squeeze_factor", "start_unshuffle", "unshuffle_mod", "dysample"),
     )
 )
 """Arguments of their networks that the same networks do not take here."""
-
-OF_VIDEO = frozenset(
-    {
-        "basicvsr",
-        "basicvsrplusplus",
-        "duf",
-        "edvr",
-        "iconvsr",
-        "realbasicvsr",
-        "temporalspan",
-        "temporalspanv2",
-        "toflow",
-        "tscunet",
-    }
-)
-"""Networks of theirs that take several frames, in lower case."""
 
 
 def answer_network(draft: Draft, key: str) -> None:
@@ -193,7 +157,7 @@ def _name_here(argument: str, taken: Mapping[str, Any]) -> str:
 def _why_missing(draft: Draft, name: str) -> tuple[str, str]:
     if name.lower() in OF_VIDEO:
         return "there are no video networks here", "networks of single images: list archs"
-    near = NEAR.get(name.lower()) or draft.known.near("network", name).strip("'")
+    near = nearest_to(name) or draft.known.near("network", name).strip("'")
     return f"there is no network {name} here", near or "list archs shows what there is"
 
 

@@ -22,3 +22,16 @@ def require_choice(name: str, value: object, choices: Sequence[object]) -> None:
     """
     if value not in choices:
         raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}")
+
+
+def require_channels_that_add(num_in_ch: int, num_out_ch: int) -> None:
+    """Refuse an input that cannot be added to the output: its channels must be one, or as many.
+
+    Raises:
+        ValueError: naming both numbers.
+    """
+    if num_in_ch not in (1, num_out_ch):
+        raise ValueError(
+            f"num_in_ch must be 1 or equal num_out_ch ({num_out_ch}), because the enlarged input is added to the "
+            f"output; got {num_in_ch}"
+        )

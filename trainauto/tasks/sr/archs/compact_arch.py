@@ -4,7 +4,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from trainauto.core.plan import SizeRequirements
-from trainauto.tasks.sr.archs.argument_checks import require_choice, require_positive_integers
+from trainauto.tasks.sr.archs.argument_checks import (
+    require_channels_that_add,
+    require_choice,
+    require_positive_integers,
+)
 from trainauto.tasks.sr.archs.registry import ARCHS
 
 ACTIVATIONS = ("prelu", "relu", "leakyrelu")
@@ -52,11 +56,7 @@ class SRVGGNetCompact(nn.Module):
         require_positive_integers(num_in_ch=num_in_ch, num_out_ch=num_out_ch, scale=scale, num_feat=num_feat)
         require_positive_integers(num_conv=num_conv)
         require_choice("act_type", act_type, ACTIVATIONS)
-        if num_in_ch not in (1, num_out_ch):
-            raise ValueError(
-                f"num_in_ch must be 1 or equal num_out_ch ({num_out_ch}), because the enlarged input is added to the "
-                f"output; got {num_in_ch}"
-            )
+        require_channels_that_add(num_in_ch, num_out_ch)
         self.num_in_ch = num_in_ch
         self.scale = scale
         self.size_requirements = SizeRequirements()

@@ -24,11 +24,11 @@ class ResidualDenseBlock(nn.Module):
 
     def __init__(self, num_feat: int, num_grow_ch: int) -> None:
         super().__init__()
-        self.conv1 = _near_zero_conv(num_feat, num_grow_ch)
-        self.conv2 = _near_zero_conv(num_feat + num_grow_ch, num_grow_ch)
-        self.conv3 = _near_zero_conv(num_feat + 2 * num_grow_ch, num_grow_ch)
-        self.conv4 = _near_zero_conv(num_feat + 3 * num_grow_ch, num_grow_ch)
-        self.conv5 = _near_zero_conv(num_feat + 4 * num_grow_ch, num_feat)
+        self.conv1 = near_zero_conv(num_feat, num_grow_ch)
+        self.conv2 = near_zero_conv(num_feat + num_grow_ch, num_grow_ch)
+        self.conv3 = near_zero_conv(num_feat + 2 * num_grow_ch, num_grow_ch)
+        self.conv4 = near_zero_conv(num_feat + 3 * num_grow_ch, num_grow_ch)
+        self.conv5 = near_zero_conv(num_feat + 4 * num_grow_ch, num_feat)
 
     def forward(self, features: Tensor) -> Tensor:
         seen = [features]
@@ -140,7 +140,7 @@ def esrgan_lite(
     return RRDBNet(num_in_ch, num_out_ch, scale, num_feat, num_block, num_grow_ch, use_pixel_unshuffle)
 
 
-def _near_zero_conv(in_channels: int, out_channels: int) -> nn.Conv2d:
+def near_zero_conv(in_channels: int, out_channels: int) -> nn.Conv2d:
     """Make a 3x3 convolution with shrunk He initialisation and no bias to begin with."""
     conv = nn.Conv2d(in_channels, out_channels, 3, padding=1)
     nn.init.kaiming_normal_(conv.weight)

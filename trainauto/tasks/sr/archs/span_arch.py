@@ -1,5 +1,6 @@
 """SPAN: six blocks whose attention is computed from the features themselves, without weights of its own."""
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -10,9 +11,8 @@ from trainauto.core.plan import SizeRequirements
 from trainauto.tasks.sr.archs.argument_checks import require_positive_integers
 from trainauto.tasks.sr.archs.autocast import without_autocast
 from trainauto.tasks.sr.archs.registry import ARCHS
+from trainauto.tasks.sr.archs.rgb_mean import RGB_MEAN
 
-RGB_MEAN = (0.4488, 0.4371, 0.4040)
-"""Mean of DIV2K in [0, 1]."""
 GAIN = 2
 """How much wider the inner convolutions of :class:`Conv3XC` are."""
 
@@ -85,10 +85,16 @@ class Conv3XC(nn.Module):
 
 
 class SPAB(nn.Module):
-    """Swift parameter-free attention block: three convolutions; the sigmoid of the last weighs its own output."""
+    """Swift parameter-free attention block: three convolutions; the sigmoid of the last weighs its own output.
 
-    def __init__(self, channels: int) -> None:
+    Args:
+        channels: of the input and the output.
+        activation: between the convolutions.
+    """
+
+    def __init__(self, channels: int, activation: Callable[[Tensor], Tensor] = F.silu) -> None:
         super().__init__()
+        self.activation = activation
         self.c1_r = Conv3XC(channels, channels)
         self.c2_r = Conv3XC(channels, channels)
         self.c3_r = Conv3XC(channels, channels)
@@ -98,8 +104,8 @@ class SPAB(nn.Module):
 
         The published network activates in place, so that what it hands on from inside its last block is activated too.
         """
-        first = F.silu(self.c1_r(features))
-        last = self.c3_r(F.silu(self.c2_r(first)))
+        first = self.activation(self.c1_r(features))
+        last = self.c3_r(self.activation(self.c2_r(first)))
         return (last + features) * (torch.sigmoid(last) - 0.5), first
 
 
@@ -187,3 +193,16 @@ class SPAN(nn.Module):
         deep, inside_last = self.block_6(deep)
         fused = self.conv_cat(torch.cat((shallow, self.conv_2(deep), after_first, inside_last), 1))
         return self.upsampler(fused)
+
+
+@ARCHS.register("span_s")
+def span_s(
+    num_in_ch: int = 3,
+    num_out_ch: int = 3,
+    scale: int = 4,
+    feature_channels: int = 48,
+    norm: bool = False,
+    img_range: float = 255.0,
+) -> SPAN:
+    """Build traiNNer-redux's SPAN of the published width, without ``norm``; see :class:`SPAN` for the arguments."""
+    return SPAN(num_in_ch, num_out_ch, scale, feature_channels, norm, img_range)

@@ -10,10 +10,9 @@ from trainauto.core.plan import SizeRequirements
 from trainauto.tasks.sr.archs.argument_checks import require_choice, require_positive_integers
 from trainauto.tasks.sr.archs.padding import pad_to_multiple
 from trainauto.tasks.sr.archs.registry import ARCHS
+from trainauto.tasks.sr.archs.rgb_mean import RGB_MEAN
 from trainauto.tasks.sr.archs.swin_block import INITIAL_STD, RSTB, BlockGroup, NormOnly, SwinBlock, shift_mask
 
-RGB_MEAN = (0.4488, 0.4371, 0.4040)
-"""Mean of DIV2K in [0, 1]."""
 HEAD_FEATURES = 64
 """Channels of the heads ``pixelshuffle`` and ``nearest+conv``."""
 HEAD_SLOPE = 0.01
@@ -221,6 +220,40 @@ def swinir_light(
         drop_path_rate=drop_path_rate,
         img_range=img_range,
         upsampler=upsampler,
+    )
+
+
+@ARCHS.register("swinir_l")
+def swinir_l(
+    num_in_ch: int = 3,
+    num_out_ch: int = 3,
+    scale: int = 4,
+    img_size: int = 64,
+    embed_dim: int = 240,
+    depths: Sequence[int] = (6, 6, 6, 6, 6, 6, 6, 6, 6),
+    num_heads: Sequence[int] = (8, 8, 8, 8, 8, 8, 8, 8, 8),
+    window_size: int = 8,
+    mlp_ratio: float = 2.0,
+    drop_path_rate: float = 0.1,
+    img_range: float = 1.0,
+    upsampler: str = "nearest+conv",
+    resi_connection: str = "3conv",
+) -> SwinIR:
+    """Build the published large SwinIR for real images; see :class:`SwinIR` for the arguments."""
+    return SwinIR(
+        num_in_ch=num_in_ch,
+        num_out_ch=num_out_ch,
+        scale=scale,
+        img_size=img_size,
+        embed_dim=embed_dim,
+        depths=depths,
+        num_heads=num_heads,
+        window_size=window_size,
+        mlp_ratio=mlp_ratio,
+        drop_path_rate=drop_path_rate,
+        img_range=img_range,
+        upsampler=upsampler,
+        resi_connection=resi_connection,
     )
 
 

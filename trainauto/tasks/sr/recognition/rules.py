@@ -13,6 +13,8 @@ from typing import Any
 from trainauto.core.words import counted
 
 Shapes = Mapping[str, tuple[int, ...]]
+EDSR_LARGE = 256
+"""Features of the published EDSR whose blocks are scaled by 0.1."""
 
 
 @dataclass(frozen=True)
@@ -35,6 +37,24 @@ def _count(shapes: Shapes, pattern: str) -> int:
 def _root(number: float) -> int:
     """Return the nearest whole root; what is no square is found out when the network is built."""
     return max(1, round(math.sqrt(number)))
+
+
+def _given(values: int, taken: int) -> tuple[int, int]:
+    """Return channels of the output and scale of a pixel shuffle of so many values a pixel.
+
+    Args:
+        values: channels before it.
+        taken: channels of the network's input, of which the output has as many, or 3.
+    """
+    given = taken if _root(values / taken) ** 2 * taken == values else 3
+    return given, _root(values / given)
+
+
+def _shuffled(shapes: Shapes, layers: str) -> int:
+    """Return by how much convolutions before pixel shuffles, whose names match, enlarge together."""
+    return math.prod(
+        _root(shape[0] / shape[1]) for name, shape in shapes.items() if re.fullmatch(rf"{layers}\.weight", name)
+    )
 
 
 def _esrgan(shapes: Shapes) -> Guess | None:
@@ -66,8 +86,8 @@ def _compact(shapes: Shapes) -> Guess | None:
         return None
     last = max(layers)
     features, taken = shapes["body.0.weight"][:2]
-    convolutions, values = (last - 2) // 2, shapes[f"body.{last}.weight"][0]
-    given = taken if _root(values / taken) ** 2 * taken == values else 3
+    convolutions = (last - 2) // 2
+    given, scale = _given(shapes[f"body.{last}.weight"][0], taken)
     has_slopes = "body.1.weight" in shapes
     arguments = {
         "num_in_ch": taken,
@@ -79,22 +99,21 @@ def _compact(shapes: Shapes) -> Guess | None:
     sizes = (f"{features} features", counted(convolutions, "convolution"))
     unsure = "" if has_slopes else "act_type may be leakyrelu"
     names = ("compact", "ultracompact", "superultracompact")
-    return Guess("Compact", names, _root(values / given), sizes, arguments, unsure)
+    return Guess("Compact", names, scale, sizes, arguments, unsure)
 
 
 def _span(shapes: Shapes) -> Guess | None:
     if not {"conv_1.sk.weight", "block_1.c1_r.sk.weight", "conv_cat.weight", "upsampler.0.weight"} <= shapes.keys():
         return None
     features, taken = shapes["conv_1.sk.weight"][:2]
-    values = shapes["upsampler.0.weight"][0]
-    given = taken if _root(values / taken) ** 2 * taken == values else 3
+    given, scale = _given(shapes["upsampler.0.weight"][0], taken)
     arguments = {
         "num_in_ch": taken,
         "num_out_ch": given,
         "feature_channels": features,
         "norm": "no_norm" not in shapes,
     }
-    return Guess("SPAN", ("span",), _root(values / given), (f"{features} features",), arguments)
+    return Guess("SPAN", ("span", "span_s"), scale, (f"{features} features",), arguments)
 
 
 _TABLE = "layers.{}.residual_group.blocks.0.attn.relative_position_bias_table"
@@ -124,24 +143,20 @@ def _swinir(shapes: Shapes) -> Guess | None:
         "resi_connection": "1conv" if "conv_after_body.weight" in shapes else "3conv",
     }
     sizes = (f"{width} channels", counted(sum(depths), "block"), *([upsampler] if upsampler else []))
-    return Guess("SwinIR", ("swinir", "swinir_light"), scale, sizes, arguments)
+    return Guess("SwinIR", ("swinir", "swinir_light", "swinir_l"), scale, sizes, arguments)
 
 
 def _head(shapes: Shapes, taken: int) -> tuple[str, int, int]:
     """Return upsampler, scale and channels of the output of SwinIR; ``taken`` are those of its input."""
     if "conv_last.weight" not in shapes:
-        values = shapes.get("upsample.0.weight", (taken,))[0]
-        given = taken if _root(values / taken) ** 2 * taken == values else 3
-        return "pixelshuffledirect", _root(values / given), given
+        given, scale = _given(shapes.get("upsample.0.weight", (taken,))[0], taken)
+        return "pixelshuffledirect", scale, given
     given = shapes["conv_last.weight"][0]
     if "conv_before_upsample.0.weight" not in shapes:
         return "", 1, given
     if "conv_up1.weight" in shapes:
         return "nearest+conv", 2 ** _count(shapes, r"conv_up(\d)\.weight"), given
-    steps = [
-        _root(shape[0] / shape[1]) for name, shape in shapes.items() if re.fullmatch(r"upsample\.\d+\.weight", name)
-    ]
-    return "pixelshuffle", math.prod(steps), given
+    return "pixelshuffle", _shuffled(shapes, r"upsample\.\d+"), given
 
 
 def _unet_discriminator(shapes: Shapes) -> Guess | None:
@@ -153,4 +168,108 @@ def _unet_discriminator(shapes: Shapes) -> Guess | None:
     return Guess("U-Net discriminator", ("unetdiscriminatorsn",), None, sizes, arguments)
 
 
-RULES: tuple[Callable[[Shapes], Guess | None], ...] = (_esrgan, _compact, _span, _swinir, _unet_discriminator)
+def _edsr(shapes: Shapes) -> Guess | None:
+    needed = {"conv_first.weight", "body.0.conv1.weight", "conv_after_body.weight", "conv_last.weight"}
+    if not needed <= shapes.keys():
+        return None
+    features, blocks = shapes["conv_first.weight"][0], _count(shapes, r"body\.(\d+)\.")
+    arguments = {
+        "num_in_ch": shapes["conv_first.weight"][1],
+        "num_out_ch": shapes["conv_last.weight"][0],
+        "num_feat": features,
+        "num_block": blocks,
+        "res_scale": 0.1 if features >= EDSR_LARGE else 1.0,
+    }
+    sizes = (f"{features} features", counted(blocks, "block"))
+    return Guess("EDSR", ("edsr",), _shuffled(shapes, r"upsample\.\d+"), sizes, arguments, "res_scale may be another")
+
+
+def _msrresnet(shapes: Shapes) -> Guess | None:
+    if not {"conv_first.weight", "body.0.conv1.weight", "conv_hr.weight", "conv_last.weight"} <= shapes.keys():
+        return None
+    features, blocks = shapes["conv_first.weight"][0], _count(shapes, r"body\.(\d+)\.")
+    arguments = {
+        "num_in_ch": shapes["conv_first.weight"][1],
+        "num_out_ch": shapes["conv_last.weight"][0],
+        "num_feat": features,
+        "num_block": blocks,
+    }
+    sizes = (f"{features} features", counted(blocks, "block"))
+    return Guess("MSRResNet", ("msrresnet",), _shuffled(shapes, r"upconv\d"), sizes, arguments)
+
+
+def _ecbsr(shapes: Shapes) -> Guess | None:
+    blocks = _count(shapes, r"backbone\.(\d+)\.")
+    last = f"backbone.{blocks - 1}.conv3x3.weight"
+    if not {"backbone.0.conv3x3.weight", "backbone.0.conv1x1_sbx.mask", last} <= shapes.keys():
+        return None
+    features, taken = shapes["backbone.0.conv3x3.weight"][:2]
+    given, scale = _given(shapes[last][0], taken)
+    has_slopes = "backbone.0.act.weight" in shapes
+    arguments = {
+        "num_in_ch": taken,
+        "num_out_ch": given,
+        "num_block": blocks - 2,
+        "num_channel": features,
+        "act_type": "prelu" if has_slopes else "relu",
+    }
+    sizes = (f"{features} features", counted(blocks - 2, "block"))
+    unsure = "with_idt may be true" if has_slopes else "with_idt may be true, and act_type rrelu, softplus or linear"
+    return Guess("ECBSR", ("ecbsr",), scale, sizes, arguments, unsure)
+
+
+def _spanplus(shapes: Shapes) -> Guess | None:
+    if not {"feats.0.sk.weight", "feats.1.block_1.c1_r.sk.weight", "feats.1.conv_cat.weight"} <= shapes.keys():
+        return None
+    features, taken = shapes["feats.0.sk.weight"][:2]
+    groups = _count(shapes, r"feats\.(\d+)\.block_1")
+    blocks = [_count(shapes, rf"feats\.{group}\.block_n\.(\d+)\.") for group in range(1, groups + 1)]
+    if "upsampler.end_conv.weight" in shapes:
+        upsampler, given = "dys", shapes["upsampler.end_conv.weight"][0]
+        scale = _root(shapes.get("upsampler.offset.weight", (8,))[0] / 8)
+    elif "upsampler.0.weight" in shapes:
+        upsampler, (given, scale) = "ps", _given(shapes["upsampler.0.weight"][0], taken)
+    else:
+        upsampler, given, scale = "conv", shapes.get("upsampler.weight", (taken,))[0], 1
+    arguments = {
+        "num_in_ch": taken,
+        "num_out_ch": given,
+        "blocks": blocks,
+        "feature_channels": features,
+        "upsampler": upsampler,
+    }
+    sizes = (f"{features} features", counted(sum(blocks) + 2 * groups, "block"), upsampler)
+    names = ("spanplus", "spanplus_s", "spanplus_st", "spanplus_sts")
+    return Guess("SPANPlus", names, scale, sizes, arguments)
+
+
+def _man(shapes: Shapes) -> Guess | None:
+    if not {"head.weight", "body.0.body.0.LKA.LKA7.0.weight", "tail.0.weight"} <= shapes.keys():
+        return None
+    features, taken = shapes["head.weight"][:2]
+    groups, blocks = _count(shapes, r"body\.(\d+)\."), _count(shapes, r"body\.0\.body\.(\d+)\.")
+    given, scale = _given(shapes["tail.0.weight"][0], taken)
+    arguments = {
+        "num_in_ch": taken,
+        "num_out_ch": given,
+        "n_resblocks": blocks,
+        "n_resgroups": groups,
+        "n_feats": features,
+        "norm": "sub_mean.weight" in shapes,
+    }
+    sizes = (f"{features} features", counted(groups * blocks, "block"))
+    return Guess("MAN", ("man", "man_light", "man_tiny"), scale, sizes, arguments)
+
+
+RULES: tuple[Callable[[Shapes], Guess | None], ...] = (
+    _esrgan,
+    _compact,
+    _span,
+    _swinir,
+    _edsr,
+    _msrresnet,
+    _ecbsr,
+    _spanplus,
+    _man,
+    _unet_discriminator,
+)

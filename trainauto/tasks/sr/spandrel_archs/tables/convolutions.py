@@ -133,7 +133,7 @@ RCAN = LibraryNetwork(
         "act_mode": "relu",
         "unshuffle_mod": False,
     },
-    presets={"rcan": {}},
+    presets={"rcan": {}, "rcan_unshuffle": {"unshuffle_mod": True}},
     choices={"act_mode": ("relu", "leaky_relu", "elu", "silu", "gelu", "none")},
     scales=DOUBLING_SCALES,
     channels="n_colors",

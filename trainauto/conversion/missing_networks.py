@@ -1,0 +1,114 @@
+"""Networks that traiNNer-redux, BasicSR and neosr have and trainauto has not, each with the nearest one that is here.
+
+This is the one place that says so: ``convert``, ``list archs --missing``, docs/networks.md and docs/convert.md read it.
+A network that is added here leaves it; a test fails until it does.
+"""
+
+from collections.abc import Mapping
+
+from trainauto.options.foreign_files import Project
+
+MISSING: Mapping[Project, Mapping[str, str]] = {
+    Project.REDUX: {
+        "artcnn_r16f96": "compact",
+        "artcnn_r8f64": "ultracompact",
+        "cascadedgaze": "nafnet64",
+        "dis_balanced": "ultracompact",
+        "dis_fast": "superultracompact",
+        "docres_base": "nafnet64",
+        "docres_discriminator": "dunet",
+        "dwt": "hat_m",
+        "dwt_s": "hat_s",
+        "eimn_a": "plksr_tiny",
+        "eimn_l": "plksr_tiny",
+        "elan": "swinir",
+        "elan_light": "swinir_light",
+        "emt": "swinir_light",
+        "escrealm": "realplksr",
+        "escrealm_xl": "realplksr_large",
+        "flexnet": "fdat_medium",
+        "gaterv3_r": "mosr",
+        "gaterv3_s": "mosr_t",
+        "hit_sir": "swinir_light",
+        "hit_sng": "swinir_light",
+        "hit_srf": "swinir_light",
+        "lkfmixer_b": "plksr_tiny",
+        "lkfmixer_l": "plksr",
+        "lkfmixer_t": "plksr_tiny",
+        "lmlt_base": "swinir_light",
+        "lmlt_large": "swinir_light",
+        "lmlt_tiny": "swinir_light",
+        "metaflexnet": "fdat_medium",
+        "mosrv2": "mosr",
+        "rtmosr": "mosr_t",
+        "rtmosr_l": "mosr_t",
+        "rtmosr_ul": "mosr_t",
+        "scunet_aaf6aa": "nafnet32",
+        "sebica": "safmn",
+    },
+    Project.BASICSR: {
+        "HiFaceGAN": "rrdbnet",
+        "HiFaceGANDiscriminator": "multiscalepatchgandiscriminatorsn",
+        "StyleGAN2Discriminator": "unetdiscriminatorsn",
+        "StyleGAN2Generator": "",
+    },
+    Project.NEOSR: {
+        "asid": "omnisr",
+        "catanet": "atd_light",
+        "cfsr": "safmn",
+        "dct": "swinir_light",
+        "eimn": "plksr_tiny",
+        "esc": "plksr",
+        "flexnet": "fdat_medium",
+        "grformer": "swinir_light",
+        "hasn": "safmn",
+        "hit_srf": "swinir_light",
+        "hma": "hat_s",
+        "krgn": "plksr_tiny",
+        "lmlt": "swinir_light",
+        "mosrv2": "mosr",
+        "msdan": "safmn",
+        "ninasr": "rcan",
+        "plainusr": "compact",
+        "scnet": "safmn",
+        "sebica": "safmn",
+    },
+}
+"""By project: its name of a network -> the nearest registered here; empty where none is alike."""
+
+OF_VIDEO = frozenset(
+    {
+        "basicvsr",
+        "basicvsrplusplus",
+        "duf",
+        "edvr",
+        "iconvsr",
+        "realbasicvsr",
+        "temporalspan",
+        "temporalspanv2",
+        "tfdat",
+        "toflow",
+        "tscunet",
+    }
+)
+"""Networks of theirs that take several frames, in lower case; there will be none here."""
+
+_NEAREST = {name.lower(): near for networks in MISSING.values() for name, near in networks.items()}
+
+
+def nearest_to(name: str) -> str:
+    """Return the network here that is nearest to one of theirs; empty where none is known to be.
+
+    A size that the table lacks (``hma_medium``) is near what its architecture (``hma``) is near.
+    """
+    lower = name.lower()
+    return _NEAREST.get(lower) or _NEAREST.get(lower.partition("_")[0], "")
+
+
+def missing_networks() -> dict[str, tuple[list[Project], str]]:
+    """Return every network of theirs that is not here, with the projects that have it and the nearest one here."""
+    found: dict[str, tuple[list[Project], str]] = {}
+    for project, networks in MISSING.items():
+        for name, near in networks.items():
+            found.setdefault(name, ([], near))[0].append(project)
+    return dict(sorted(found.items(), key=lambda entry: entry[0].lower()))
