@@ -9,8 +9,6 @@ from trainauto.options.foreign_files import read_foreign, recognised
 
 FOLDER = Path(__file__).parent / "assets" / "foreign_options"
 FILES = sorted(file for file in FOLDER.iterdir() if not file.name.endswith(".ours.yml"))
-NOT_HERE = {"basicsr_msrresnet": "MSRResNet", "basicsr_edsr": "EDSR"}
-"""Networks that may not be registered, by the file that names them."""
 
 
 def ours(file: Path) -> Path:

@@ -8,14 +8,12 @@ import cv2
 import numpy as np
 import pytest
 
-from tests.foreign_files import FILES, NOT_HERE, converted
+from tests.foreign_files import FILES, converted
 from tests.integration.commands import command, merged, run_directory, step_records, write_options
 from tests.seeded_towers import write_seeded_tower
-from trainauto.archs import ARCHS
 from trainauto.tasks.sr.towers.tower import DESIGNS
 
 needs_spandrel = pytest.mark.skipif(importlib.util.find_spec("spandrel") is None, reason="spandrel is not installed")
-TRAINED = [file for file in FILES if NOT_HERE.get(file.stem) is None or NOT_HERE[file.stem] in ARCHS]
 SMALLER: dict[str, dict[str, Any]] = {
     "redux_otf_light": {"feature_channels": 8},
     "redux_x1": {"embed_dim": 12, "depths": [2], "num_heads": [2]},
@@ -63,7 +61,7 @@ def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
     "file",
     [
         pytest.param(file, id=file.stem, marks=[needs_spandrel] if file.stem == "redux_otf_pairs" else [])
-        for file in TRAINED
+        for file in FILES
     ],
 )
 def test_a_converted_file_takes_a_step(file: Path, photos: Path, tmp_path: Path) -> None:

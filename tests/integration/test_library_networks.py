@@ -1,4 +1,4 @@
-"""Networks of the library in runs: the controller, resumes, plans, predicted bytes, what is exported."""
+"""Networks of the library, and ours that runs elsewhere do not have: the controller, resumes, plans, bytes, exports."""
 
 import json
 import platform
@@ -17,6 +17,7 @@ import trace_accuracy
 from trace_cases import option_case
 
 from tests.acceptance import only_in_acceptance
+from tests.contract.small_archs import SMALL
 from tests.integration.commands import (
     command,
     latest_weights,
@@ -35,6 +36,7 @@ from trainauto.builders.precision import choose_precision
 from trainauto.core.plan import Plan
 from trainauto.core.units import MIB
 from trainauto.options.load import load_options
+from trainauto.tasks.sr.recognition import recognise
 from trainauto.tasks.sr.spandrel_archs import all_architectures
 from trainauto.tasks.sr.spandrel_archs.network import any_size_class
 
@@ -43,22 +45,29 @@ Write = Callable[..., Path]
 HELD_MIB = {"grl_b": 700, "realcugan": 160, "craft": 96}
 """Budgets of networks whose smallest crops take more than those of the others."""
 STEPS = 20
+OWN = {
+    name: SMALL[name] for name in ("ecbsr", "edsr", "man", "msrresnet", "span_s", "spanplus", "spanplus_st", "swinir_l")
+}
+TRIED = {**SMALL_LIBRARY, **OWN}
+"""Arguments by name."""
 
 
 def networks(*usual: str) -> pytest.MarkDecorator:
     """Try all networks in an acceptance run, and those named in every run."""
-    marks = {name: () if name in usual else only_in_acceptance for name in SMALL_LIBRARY}
+    marks = {name: () if name in usual else only_in_acceptance for name in TRIED}
     return pytest.mark.parametrize("name", [pytest.param(name, marks=mark, id=name) for name, mark in marks.items()])
 
 
 def side_of(name: str) -> int:
     """Return the side (px) of crops to train small networks on."""
+    if name in OWN:
+        return 16
     table = ARCHS.get(name).library_network
     return max(16, table.size_requirements({"scale": 2, **table.defaults, **SMALL_LIBRARY[name]}).minimum)
 
 
 def network_of(name: str) -> dict[str, Any]:
-    return {"type": name, **SMALL_LIBRARY[name]}
+    return {"type": name, **TRIED[name]}
 
 
 def options_of(name: str, images: Path, /, **changes: Any) -> dict[str, Any]:
@@ -127,7 +136,7 @@ def test_plan_says_what_fits(tmp_path: Path, write_images: Write, name: str) -> 
 
 
 @pytest.mark.filterwarnings("ignore:'saved_variables' is deprecated")  # OmniSR's and NAFNet's own layer norm
-@networks("omnisr", "dat", "rcan")
+@networks("omnisr", "dat", "rcan", "spanplus")
 def test_live_bytes_are_predicted(tmp_path: Path, name: str) -> None:
     """Within .1 %, which is what the figures of docs/benchmarks/trace.md are for our own networks."""
     options = {"scale": scale_of(name), "network_g": network_of(name)}
@@ -141,23 +150,34 @@ def test_live_bytes_are_predicted(tmp_path: Path, name: str) -> None:
 
 
 @networks("omnisr", "dat", "rcan")
-def test_what_is_exported_spandrel_reads_as_the_same_network(tmp_path: Path, write_images: Write, name: str) -> None:
+def test_what_is_exported_is_read_as_the_same_network(tmp_path: Path, write_images: Write, name: str) -> None:
     images = write_images("gt", 2, (160, 160))
     file = write_options(tmp_path / "run.yml", options_of(name, images, train={"total_iter": 2}, val={"val_freq": 2}))
     assert train(file).returncode == 0
-    table = ARCHS.get(name).library_network
     image = torch.rand(1, 3, 64, 64, generator=torch.Generator().manual_seed(5))
-    network = ARCHS.get(name)(scale=scale_of(name), **SMALL_LIBRARY[name]).eval()
+    network = ARCHS.get(name)(scale=scale_of(name), **TRIED[name]).eval()
     for suffix in ("safetensors", "pth"):
         done = command("export", "experiments/tiny", f"out.{suffix}", cwd=tmp_path)
         assert done.returncode == 0, done.stderr
         out = tmp_path / f"out.{suffix}"
         weights = load_file(out) if suffix == "safetensors" else torch.load(out, weights_only=True)["params_ema"]
-        described = all_architectures().load(dict(weights))
-        assert (described.architecture.id, described.scale) == (table.architecture, scale_of(name))
         network.load_state_dict(weights)
         with torch.no_grad():
-            assert torch.equal(described.model.eval()(image), network(image))
+            assert torch.equal(read_from(name, weights).eval()(image), network(image))
+
+
+def read_from(name: str, weights: dict[str, torch.Tensor]) -> torch.nn.Module:
+    """Return the network that a file is read as: by spandrel where it has it, by ourselves otherwise."""
+    if name in SMALL_LIBRARY:
+        described = all_architectures().load(dict(weights))
+        table = ARCHS.get(name).library_network
+        assert (described.architecture.id, described.scale) == (table.architecture, scale_of(name))
+        return described.model
+    told = recognise(weights)
+    assert told is not None
+    network = ARCHS.get(told.name)(scale=told.scale, **told.arguments)
+    network.load_state_dict(weights)
+    return network
 
 
 @pytest.mark.parametrize("overlaps", [False, pytest.param(True, marks=only_in_acceptance)])

@@ -8,7 +8,7 @@ from trainauto.conversion.missing_networks import OF_VIDEO, missing_networks
 WIDEST = 80
 NOTHING = "nothing alike"
 """Shown where no network here is near."""
-_COLUMNS = "{:<27}{:<36}{}"
+_COLUMNS = "{:<24}{:<35}{}"
 
 
 def missing_table() -> str:

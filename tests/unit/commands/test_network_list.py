@@ -5,6 +5,7 @@ import json
 import re
 from collections.abc import Iterator
 from dataclasses import asdict
+from pathlib import Path
 
 import pytest
 from torch import nn
@@ -14,6 +15,9 @@ from trainauto.archs import ARCHS, is_discriminator
 from trainauto.cli import main
 from trainauto.commands.network_facts import PUBLISHED, facts_of, found_out
 from trainauto.commands.network_list import crops_in_words, networks_table, scales_in_words
+from trainauto.conversion.missing_networks import OF_VIDEO, missing_networks
+from trainauto.conversion.networks import NAMES
+from trainauto.options.foreign_files import Project
 
 BUILT_IN = [name for name in ARCHS if ARCHS.get(name).__module__.startswith("trainauto.")]  # other tests have plugins
 ENLARGING = [name for name in BUILT_IN if not is_discriminator(ARCHS.get(name))]
@@ -115,7 +119,7 @@ def test_scales_are_those_that_a_network_does_with_its_own_defaults() -> None:
 
 def test_every_built_in_network_is_kept_and_no_other_title_has_weights() -> None:
     assert all(facts_of(name).parameters for name in BUILT_IN)
-    assert {facts_of(name).title for name in ENLARGING} == set(PUBLISHED)
+    assert {facts_of(name).title for name in ENLARGING} == set(PUBLISHED) | {"ECBSR", "SPANPlus"}
 
 
 def test_aliases_and_sizes_of_an_architecture() -> None:
@@ -124,7 +128,14 @@ def test_aliases_and_sizes_of_an_architecture() -> None:
         "superultracompact",
         "ultracompact",
         "swinir_light",
+        "swinir_l",
         "esrgan_lite",
+        "span_s",
+        "spanplus_s",
+        "spanplus_st",
+        "spanplus_sts",
+        "man_light",
+        "man_tiny",
     }
     assert ARCHS.aliases("rrdbnet") == ["esrgan"]
 
@@ -151,6 +162,33 @@ def test_json(capsys: pytest.CaptureFixture[str]) -> None:
         "discriminator": False,
         "aliases": ["esrgan"],
     }
+
+
+def test_networks_of_other_projects_that_are_missing(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["list", "archs", "--missing"]) == 0
+    out = capsys.readouterr().out
+    assert max(map(len, out.splitlines())) <= 80
+    assert "\nscunet_aaf6aa           nafnet32                           traiNNer-redux\n" in out
+    assert "\nsebica                  safmn                              traiNNer-redux, neosr\n" in out
+    assert "\nStyleGAN2Generator      nothing alike                      BasicSR\n" in out
+    assert main(["list", "archs", "--missing", "--json"]) == 0
+    listed = {entry.pop("name"): entry for entry in json.loads(capsys.readouterr().out)}
+    assert listed["HiFaceGAN"] == {"projects": ["BasicSR"], "nearest": "rrdbnet", "video": False}
+    assert listed["edvr"] == {"video": True}
+    assert main(["list", "losses", "--missing"]) == 2
+    assert "list archs --missing" in capsys.readouterr().err
+
+
+def test_the_table_of_missing_networks_has_those_of_all_templates_and_none_that_is_here() -> None:
+    """A network that is added leaves the table of trainauto/conversion/missing_networks.py."""
+    found = missing_networks()
+    assert [name for name in found if name in ARCHS] == []
+    assert {near for _, near in found.values() if near} <= set(BUILT_IN)
+    files = json.loads((Path(__file__).parents[3] / "docs" / "benchmarks" / "conversion.json").read_text())["files"]
+    theirs = {
+        NAMES[Project(one["project"])].get(one["network"].lower(), one["network"]) for one in files if one["network"]
+    }
+    assert {name for name in theirs if name not in ARCHS and name.lower() not in OF_VIDEO} <= found.keys()
 
 
 def test_one_network(capsys: pytest.CaptureFixture[str]) -> None:
