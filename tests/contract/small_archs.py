@@ -63,6 +63,10 @@ PRESETS = {
     "man_tiny": "man",
 }
 """Networks that are another one with other defaults, which is what is tested of them."""
+IN_RUNS = {
+    name: SMALL[name] for name in ("ecbsr", "edsr", "man", "msrresnet", "span_s", "spanplus", "spanplus_st", "swinir_l")
+}
+"""Networks that are trained and exported beside those of the library; the tests of runs have the others."""
 WHOLE = sorted(SMALL.keys() - PRESETS.keys())
 """Networks that keep every promise by themselves."""
 

@@ -17,7 +17,7 @@ import trace_accuracy
 from trace_cases import option_case
 
 from tests.acceptance import only_in_acceptance
-from tests.contract.small_archs import SMALL
+from tests.contract.small_archs import IN_RUNS
 from tests.integration.commands import (
     command,
     latest_weights,
@@ -45,10 +45,7 @@ Write = Callable[..., Path]
 HELD_MIB = {"grl_b": 700, "realcugan": 160, "craft": 96}
 """Budgets of networks whose smallest crops take more than those of the others."""
 STEPS = 20
-OWN = {
-    name: SMALL[name] for name in ("ecbsr", "edsr", "man", "msrresnet", "span_s", "spanplus", "spanplus_st", "swinir_l")
-}
-TRIED = {**SMALL_LIBRARY, **OWN}
+TRIED = {**SMALL_LIBRARY, **IN_RUNS}
 """Arguments by name."""
 
 
@@ -60,7 +57,7 @@ def networks(*usual: str) -> pytest.MarkDecorator:
 
 def side_of(name: str) -> int:
     """Return the side (px) of crops to train small networks on."""
-    if name in OWN:
+    if name in IN_RUNS:
         return 16
     table = ARCHS.get(name).library_network
     return max(16, table.size_requirements({"scale": 2, **table.defaults, **SMALL_LIBRARY[name]}).minimum)

@@ -1,4 +1,4 @@
-"""Which networks of the library become ONNX files: of any size, of one, or of none."""
+"""Which networks of the library, and ours of their kinds, become ONNX files: of any size, of one, or of none."""
 
 from pathlib import Path
 
@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from tests.acceptance import only_in_acceptance
+from tests.contract.small_archs import IN_RUNS
 from tests.small_library_networks import SMALL_LIBRARY, scale_of
 from trainauto.archs import ARCHS
 from trainauto.commands.run_export import _photographs
@@ -21,7 +22,7 @@ NONE = {"atd"}
 def written(name: str, folder: Path, size_px: tuple[int, int] | None) -> float:
     """Return the largest difference between the file and the network."""
     torch.manual_seed(0)
-    network = ARCHS.get(name)(scale=scale_of(name), **SMALL_LIBRARY[name]).eval()
+    network = ARCHS.get(name)(scale=scale_of(name), **{**SMALL_LIBRARY, **IN_RUNS}[name]).eval()
     done = write_onnx(network, folder / "out.onnx", _photographs(3), scale=scale_of(name), size_px=size_px)
     return max(difference.largest for difference in done.differences)
 
@@ -30,7 +31,7 @@ def written(name: str, folder: Path, size_px: tuple[int, int] | None) -> float:
     "name",
     [
         pytest.param(name, marks=() if name in IN_EVERY_RUN else only_in_acceptance)
-        for name in SMALL_LIBRARY
+        for name in (*SMALL_LIBRARY, *IN_RUNS)
         if name not in ONE_SIZE | NONE
     ],
 )

@@ -200,7 +200,7 @@ class MAN(nn.Module):
     @property
     def checkpoint_blocks(self) -> tuple[nn.Module, ...]:
         """What gradient checkpointing runs again: the blocks of all groups."""
-        return tuple(block for group in self.body for block in group.body)
+        return tuple(module for module in self.body.modules() if isinstance(module, AttentionBlock))
 
     def forward(self, image: Tensor) -> Tensor:
         """Enlarge (N, num_in_ch, H, W) to (N, num_out_ch, H * scale, W * scale)."""

@@ -36,11 +36,6 @@ class FusedBlocks(nn.Module):
         self.conv_cat = nn.Conv2d(4 * channels, channels, 1)
         self.dropout = nn.Dropout2d(drop_rate)
 
-    @property
-    def blocks(self) -> tuple[nn.Module, ...]:
-        """All blocks, in order."""
-        return self.block_1, *self.block_n, self.block_end
-
     def forward(self, features: Tensor) -> Tensor:
         """Map (N, C, H, W) to the same shape."""
         after_first, inside = self.block_1(features)
@@ -118,7 +113,7 @@ class SPANPlus(nn.Module):
     @property
     def checkpoint_blocks(self) -> tuple[nn.Module, ...]:
         """What gradient checkpointing runs again; published names leave no list to hold the blocks."""
-        return tuple(block for group in self.feats[1:] for block in group.blocks)
+        return tuple(module for module in self.feats.modules() if isinstance(module, SPAB))
 
     def forward(self, image: Tensor) -> Tensor:
         """Enlarge (N, num_in_ch, H, W) to (N, num_out_ch, H * scale, W * scale)."""
