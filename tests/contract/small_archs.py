@@ -58,6 +58,7 @@ PRESETS = {
     "swinir_l": "swinir",
     "span_s": "span",
     "spanplus_s": "spanplus",
+    "spanplus_st": "spanplus",
     "spanplus_sts": "spanplus",
     "man_light": "man",
     "man_tiny": "man",

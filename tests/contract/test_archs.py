@@ -27,7 +27,6 @@ SCALES = [(name, scale) for name in WHOLE for scale in (1, 2, 4)] + [
     ("msrresnet", 3),
     ("ecbsr", 3),
     ("spanplus", 3),
-    ("spanplus_st", 3),
     ("man", 3),
 ]
 
@@ -204,10 +203,9 @@ def test_channels_last(name: str):
         ("span", True),
         ("span", False),
         ("swinir_light", True),
-        ("spanplus", True),
         *(
             pytest.param(name, training, marks=only_in_acceptance)
-            for name in ("ecbsr", "edsr", "man", "msrresnet", "spanplus_st")
+            for name in ("ecbsr", "edsr", "man", "msrresnet", "spanplus", "spanplus_st")
             for training in (True, False)
         ),
     ],

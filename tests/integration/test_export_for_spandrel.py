@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 
+from tests.contract.small_archs import SMALL
 from tests.made_runs import make_run, options_of
 from trainauto.cli import main
 from trainauto.inference.load_network import load_network
@@ -59,12 +60,18 @@ def test_spandrel_reads_what_was_exported(
     [
         ({"type": "rrdbnet", "num_feat": 8, "num_block": 2, "num_grow_ch": 16}, 4),
         ({"type": "compact", "num_feat": 8, "num_conv": 2, "act_type": "relu"}, 2),
+        *(pytest.param({"type": name, **SMALL[name]}, 2, id=name) for name in ("ecbsr", "edsr", "man", "msrresnet")),
+        pytest.param({"type": "spanplus", **SMALL["spanplus"]}, 2, id="spanplus"),
     ],
 )
-def test_what_spandrel_cannot_read(tmp_path: Path, network: dict[str, Any], scale: int) -> None:
+def test_what_spandrel_cannot_read(
+    tmp_path: Path, network: dict[str, Any], scale: int, capsys: pytest.CaptureFixture[str]
+) -> None:
     """The documentation says so; where spandrel learns it, the documentation should follow."""
     run = make_run(tmp_path, options_of(network, scale))
     assert main(["export", str(run.path), str(tmp_path / "out.pth")]) == 0
+    has_it = network["type"] in ("rrdbnet", "compact")
+    assert ("does not know this network" in capsys.readouterr().out) is not has_it
     spandrel = library_module("spandrel")
     with pytest.raises((RuntimeError, spandrel.UnsupportedModelError)):
         spandrel.ModelLoader(torch.device("cpu")).load_from_file(tmp_path / "out.pth")

@@ -22,11 +22,15 @@ from trainauto.core.files import OTHERS_ARE_DONE_S, remove_leftovers, write_atom
 from trainauto.core.units import KIB, MIB, size_text
 from trainauto.inference.load_network import AVERAGED, AVERAGES, WEIGHTS, LoadedNetwork
 from trainauto.models.usable_weights import check_values
-from trainauto.tasks.sr.archs.rrdbnet_arch import RRDBNet
+from trainauto.tasks.sr.archs import SPAN, RRDBNet, SRVGGNetCompact, SwinIR
 from trainauto.tasks.sr.data.image_io import read_image
+from trainauto.tasks.sr.spandrel_archs.network import AnySize
 
 PHOTOGRAPHS = ("astronaut.png", "coffee.png", "chelsea.png")
 """Of those that ship inside scikit-image: what ONNX files are compared on."""
+
+KNOWN_TO_SPANDREL = (RRDBNet, SPAN, SRVGGNetCompact, SwinIR)
+"""Networks of ours that spandrel has, too."""
 
 
 def export(parsed: argparse.Namespace, chosen: str, size_px: tuple[int, int] | None) -> str:
@@ -69,17 +73,19 @@ def export(parsed: argparse.Namespace, chosen: str, size_px: tuple[int, int] | N
     of_step = f" of step {trained.step}" if trained.step is not None else ""
     heading = f"{out}: {trained.loaded.options.network_g.type} x{trained.scale}, {_kind(trained)}{of_step}"
     run = [f"run {trained.run.name}"] if trained.run is not None else []
-    own = _own_network(trained) if chosen != "onnx" else []
-    return "\n".join([f"{heading}, {_file_size(out)}", *(f"  {line}" for line in (*run, *says, *own))])
+    unknown = _unknown_elsewhere(trained) if chosen != "onnx" else []
+    return "\n".join([f"{heading}, {_file_size(out)}", *(f"  {line}" for line in (*run, *says, *unknown))])
 
 
-def _own_network(trained: LoadedNetwork) -> list[str]:
-    """Return what is said of a network that a plugin has brought."""
-    module = type(trained.network).__module__
-    if module.partition(".")[0] in ("trainauto", "spandrel", "spandrel_extra_arches"):
+def _unknown_elsewhere(trained: LoadedNetwork) -> list[str]:
+    """Return what is said of a network that programs which read weights by spandrel do not know."""
+    if isinstance(trained.network, (*KNOWN_TO_SPANDREL, AnySize)):
         return []
-    words = f"{module} defines this network: spandrel, and programs that read weights by it, do not know it; ONNX"
-    return wrap(f"{words} needs no definition (--format onnx)", 78, subsequent_indent="  ")
+    module = type(trained.network).__module__
+    words = "spandrel (chaiNNer, ComfyUI) does not know this network"
+    if module.partition(".")[0] != "trainauto":
+        words = f"{module} defines this network: spandrel, and programs that read weights by it, do not know it"
+    return wrap(f"{words}; ONNX needs no definition (--format onnx)", 78, subsequent_indent="  ")
 
 
 def _file_size(file: Path) -> str:

@@ -81,6 +81,7 @@ NETWORKS: dict[str, tuple[Callable[[], nn.Module], str]] = {
     "compact in place": (small("compact", num_feat=8, num_conv=6, act_type="leakyrelu"), "4 segments of"),
     "rrdbnet": (small("rrdbnet", num_feat=8, num_grow_ch=4, num_block=3), "3 RRDB"),
     "span": (small("span", feature_channels=6), "6 SPAB"),
+    "spanplus": (small("spanplus", feature_channels=4, blocks=[1]), "3 SPAB"),
     "swinir": (small("swinir_light", **SWIN), "4 SwinBlock"),
     "own": (Net, "3 Block"),
     "chain": (chain, "5 segments of a chain of 21 layers"),

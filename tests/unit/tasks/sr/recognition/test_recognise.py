@@ -43,7 +43,7 @@ CASES: list[tuple[str, dict[str, Any], str, str]] = [
     ("swinir", {"upsampler": "", "scale": 1, "window_size": 7, "img_size": 126}, "SwinIR x1, ", "img_range: 255.0"),
     ("swinir", {"resi_connection": "3conv", "scale": 3, "qkv_bias": False}, "SwinIR x3", "resi_connection: 3conv }"),
     ("swinir_light", {}, "SwinIR x4, 60 channels, 24 blocks, pixelshuffledirect", "{ type: swinir_light }"),
-    ("swinir_l", {"scale": 2}, "SwinIR x2, 240 channels, 54 blocks, nearest+conv", "{ type: swinir_l }"),
+    ("swinir_l", {"scale": 2, "depths": [2], "num_heads": [8]}, "SwinIR x2, 240 channels, 2 b", "{ type: swinir_l, d"),
     ("edsr", {"scale": 3}, "EDSR x3, 64 features, 16 blocks", "{ type: edsr }"),
     ("edsr", {"num_feat": 256, "num_block": 32}, "EDSR x4, 256 features, 32 blocks", "num_block: 32, res_scale: 0.1 }"),
     (
