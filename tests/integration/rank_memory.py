@@ -8,6 +8,7 @@ FILES is JSON: option files with the plan of each. Runs are built as traces buil
 import json
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +29,11 @@ from trainauto.models.base_model import BaseModel
 from trainauto.options.load import load_options
 
 SETTLED = 2  # DistributedDataParallel makes its buckets anew in the second step
-STEPS, TIMES = 4, 8 if ACCEPTANCE else 1
-"""Now and then a thread of gloo lets go of a tensor last, which the profiler does not see: the least counts."""
+STEPS = 4
+FEWEST, MOST, ALIKE = (3, 8, 2) if ACCEPTANCE else (1, 1, 1)
+"""How often a case is built and measured: until so many builds agree upon the least.
+
+Sometimes a thread of gloo frees a tensor where the profiler does not look, so that real bytes are too many."""
 
 
 class RealTraining:
@@ -66,6 +70,11 @@ def bytes_of(training: RealTraining, plan: Plan, ranks: Communicator, *, sums: b
     return min(held[1 + SETTLED :]), min(rises[1 + SETTLED :]), own_bytes(made[0][0])
 
 
+def too_few(times: list[tuple[int, int, int]]) -> bool:
+    """Return whether another build is to be measured."""
+    return len(times) < FEWEST or (len(times) < MOST and times.count(min(times)) < ALIKE)
+
+
 def own_bytes(model: BaseModel) -> int:
     """Return what weights, gradients, averages and optimizers of a rank hold, each storage once."""
     averages = [average.network for average in model.averages.values()]
@@ -84,7 +93,9 @@ def main(out: str, files: str) -> None:
             parallel = parallel_of(loaded.options, ranks)
             traced_run.overlaps_in_trace = lambda _chosen, _ranks, parallel=parallel: parallel  # type: ignore[misc]
             of_task: Any = ready_task(loaded).fake(loaded, like_cuda=False, world_size=ranks.world_size, known={})
-            times = [bytes_of(of_task, Plan.from_dict(plan), ranks, sums=parallel is None) for _ in range(TIMES)]
+            times: list[tuple[int, int, int]] = []
+            while ranks.broadcast_object(partial(too_few, times)):
+                times.append(bytes_of(of_task, Plan.from_dict(plan), ranks, sums=parallel is None))
             held, rise, own = (min(values) for values in zip(*times, strict=True))
             found[file] = {"held": held, "peak": held + rise, "rise": rise, "own": own}
     Path(out).write_text(json.dumps(found))

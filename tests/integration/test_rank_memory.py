@@ -24,7 +24,7 @@ def seen(folder: Path, options: dict[str, dict[str, Any]], plans: dict[str, dict
     """Return what the first of so many ranks holds and takes under the plan of each file."""
     for name, given in options.items():
         write_options(folder / name, given)
-    done = finish(start([str(WORKER), "seen_{rank}.json", json.dumps(plans)], ranks, folder), timeout_s=800)
+    done = finish(start([str(WORKER), "seen_{rank}.json", json.dumps(plans)], ranks, folder), timeout_s=1700)
     assert [code for code, _ in done] == [0] * ranks, "\n".join(text for _, text in done)
     return json.loads((folder / "seen_0.json").read_text())
 
