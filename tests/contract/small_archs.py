@@ -48,24 +48,69 @@ SMALL = {
     "man": {"n_resblocks": 1, "n_resgroups": 2, "n_feats": 6},
     "man_light": {"n_resblocks": 1, "n_feats": 6},
     "man_tiny": {"n_resblocks": 1, "n_feats": 6},
+    "artcnn_r16f96": {"filters": 6, "n_block": 1},
+    "rtmosr": {"dim": 8, "n_blocks": 1},
+    "mosrv2": {"dim": 8, "n_block": 1},
+    "hit_srf": {"embed_dim": 48, "depths": [1], "num_heads": [2]},
+    "hit_sng": {"embed_dim": 48, "depths": [1], "num_heads": [2]},
+    "lmlt_base": {"dim": 8, "n_blocks": 1},
+    "elan": {"c_elan": 15, "m_elan": 2, "n_share": 1, "window_sizes": [2, 4, 8]},
+    "escrealm": {
+        "dim": 8,
+        "pdim": 4,
+        "kernel_size": 3,
+        "n_blocks": 1,
+        "conv_blocks": 1,
+        "window_size": 8,
+        "num_heads": 2,
+        "upsampler": "pixelshuffledirect",
+    },
 }
-"""Arguments that make each network small; every registered network that enlarges has an entry."""
+"""Arguments that make each network small; every registered network that enlarges has an entry here or in PRESETS."""
 
-PRESETS = {
-    "ultracompact": "compact",
-    "superultracompact": "compact",
-    "esrgan_lite": "rrdbnet",
-    "swinir_l": "swinir",
-    "span_s": "span",
-    "spanplus_s": "spanplus",
-    "spanplus_st": "spanplus",
-    "spanplus_sts": "spanplus",
-    "man_light": "man",
-    "man_tiny": "man",
+PRESETS: dict[str, tuple[str, dict[str, object]]] = {
+    "ultracompact": ("compact", {"num_conv": 8}),
+    "superultracompact": ("compact", {"num_feat": 24, "num_conv": 8}),
+    "esrgan_lite": ("rrdbnet", {"num_feat": 32, "num_block": 12}),
+    "swinir_l": (
+        "swinir",
+        {
+            "embed_dim": 240,
+            "depths": (6,) * 9,
+            "num_heads": (8,) * 9,
+            "upsampler": "nearest+conv",
+            "resi_connection": "3conv",
+        },
+    ),
+    "span_s": ("span", {"norm": False}),
+    "spanplus_s": ("spanplus", {"blocks": (2,), "feature_channels": 32}),
+    "spanplus_st": ("spanplus", {"upsampler": "ps"}),
+    "spanplus_sts": ("spanplus", {"blocks": (2,), "feature_channels": 32, "upsampler": "ps"}),
+    "man_light": ("man", {"n_resblocks": 24, "n_feats": 60}),
+    "man_tiny": ("man", {"n_resblocks": 5, "n_feats": 48}),
+    "artcnn_r8f64": ("artcnn_r16f96", {"filters": 64, "n_block": 8}),
+    "rtmosr_l": ("rtmosr", {"unshuffle_mod": True}),
+    "rtmosr_ul": ("rtmosr", {"ffn_expansion": 1.5, "unshuffle_mod": True, "dccm": False}),
+    "hit_sir": ("hit_srf", {}),
+    "lmlt_large": ("lmlt_base", {"dim": 84}),
+    "lmlt_tiny": ("lmlt_base", {"dim": 36}),
+    "elan_light": ("elan", {"m_elan": 24, "c_elan": 60, "n_share": 1}),
+    "escrealm_xl": (
+        "escrealm",
+        {"dim": 128, "pdim": 32, "n_blocks": 16, "num_heads": 8, "upsampler": "pixelshuffle"},
+    ),
 }
-"""Networks that are another one with other defaults, which is what is tested of them."""
+"""Networks that are another one with other defaults: the name of that one, and those defaults."""
+
+COUPLED = {"elan"}
+"""Networks whose batch norm couples the samples of a batch in training."""
+
 IN_RUNS = {
-    name: SMALL[name] for name in ("ecbsr", "edsr", "man", "msrresnet", "span_s", "spanplus", "spanplus_st", "swinir_l")
+    name: SMALL[name]
+    for name in (
+        *("artcnn_r16f96", "ecbsr", "edsr", "elan", "escrealm", "hit_sng", "hit_srf", "lmlt_base", "man", "mosrv2"),
+        *("msrresnet", "rtmosr", "span_s", "spanplus", "spanplus_st", "swinir_l"),
+    )
 }
 """Networks that are trained and exported beside those of the library; the tests of runs have the others."""
 WHOLE = sorted(SMALL.keys() - PRESETS.keys())
@@ -74,7 +119,7 @@ WHOLE = sorted(SMALL.keys() - PRESETS.keys())
 
 def build(name: str, seed: int = 7, **arguments: object) -> nn.Module:
     torch.manual_seed(seed)
-    return ARCHS.get(name)(**{**SMALL[name], "scale": 2, **arguments})
+    return ARCHS.get(name)(**{**SMALL.get(name, {}), "scale": 2, **arguments})
 
 
 def picture(n: int = 2, channels: int = 3, height: int = 8, width: int = 12) -> Tensor:

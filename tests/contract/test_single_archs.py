@@ -74,6 +74,19 @@ def test_span_saves_the_merged_convolutions_of_its_present_weights():
         torch.testing.assert_close(conv(image), network.get_submodule(name).train()(image), rtol=1e-4, atol=1e-5)
 
 
+def test_rtmosr_evaluates_and_saves_the_merged_convolutions_of_its_present_weights():
+    network, image = build("rtmosr"), picture(1, 8, 8, 8)
+    one_step(network)
+    saved = network.state_dict()
+    for name, merged, groups in (("body.0.fc1", "conv_3x3_rep", 1), ("body.0.conv.1", "conv5x5_reparam", 32)):
+        module = network.get_submodule(name)
+        features = image.repeat(1, 4, 1, 1) if groups > 1 else image
+        weight, bias = (saved[f"{name}.{merged}.{key}"] for key in ("weight", "bias"))
+        convolved = torch.nn.functional.conv2d(features, weight, bias, padding=weight.shape[-1] // 2, groups=groups)
+        torch.testing.assert_close(module.train()(features), convolved, rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(module.eval()(features), convolved, rtol=1e-4, atol=1e-5)
+
+
 def test_span_ignores_stale_merged_weights_in_a_file():
     network, other = build("span").eval(), build("span").eval()
     saved = {key: value + 1 if "eval_conv" in key else value for key, value in network.state_dict().items()}

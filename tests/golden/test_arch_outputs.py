@@ -5,8 +5,8 @@ images made of sines. Those of discriminators are of the modules of xinntao/Real
 the-database/traiNNer-redux at 68629319 (dunet, patchgandiscriminatorsn, multiscale, vgg-style; dunet with
 ``torch.nn.utils.spectral_norm``), muslll/neosr at dc4e374 (patchgan) and its copy 0ZL0/neosr at ac89127 (metagan, also
 with that norm), in training mode, where the power method makes unit vectors of the sines. Those of edsr, msrresnet and
-ecbsr are of XPixelGroup/BasicSR at 8d56e3a, those of spanplus, man, span_s and swinir_l of traiNNer-redux at 68629319,
-with seven digits. All were computed with torch 2.13 on CPU.
+ecbsr are of XPixelGroup/BasicSR at 8d56e3a. Those of spanplus, man, span_s, swinir_l, and from artcnn on are of
+traiNNer-redux at 68629319, with seven digits. All were computed with torch 2.13 on CPU.
 """
 
 import json
@@ -22,6 +22,10 @@ CASES = json.loads((Path(__file__).parent / "arch_outputs.json").read_text())
 NOT_LEARNED = (
     *("attn_mask", "relative_position_index", "no_norm", "eval_conv.weight", "eval_conv.bias", ".mask"),
     *("upsampler.init_pos", "sub_mean.weight", "sub_mean.bias", "add_mean.weight", "add_mean.bias"),
+    *("attn_mask", "relative_position_index", "no_norm", "MetaUpsample", "to_img.2.init_pos"),
+    *("eval_conv.weight", "eval_conv.bias", "conv_3x3_rep.weight", "conv_3x3_rep.bias"),
+    *("conv5x5_reparam.weight", "conv5x5_reparam.bias", "shift_conv.weight"),
+    *("project_inp.1.running_mean", "project_inp.1.running_var", "project_inp.1.num_batches_tracked"),
 )
 
 

@@ -1,4 +1,4 @@
-"""Networks of the library, and ours that runs elsewhere do not have: the controller, resumes, plans, bytes, exports."""
+"""Networks of the library and our own in runs: the controller, resumes, plans, predicted bytes, exported files."""
 
 import json
 import platform
@@ -17,7 +17,7 @@ import trace_accuracy
 from trace_cases import option_case
 
 from tests.acceptance import only_in_acceptance
-from tests.contract.small_archs import IN_RUNS
+from tests.contract.small_archs import IN_RUNS, build
 from tests.integration.commands import (
     command,
     latest_weights,
@@ -58,7 +58,7 @@ def networks(*usual: str) -> pytest.MarkDecorator:
 def side_of(name: str) -> int:
     """Return the side (px) of crops to train small networks on."""
     if name in IN_RUNS:
-        return 16
+        return max(16, build(name).size_requirements.minimum)
     table = ARCHS.get(name).library_network
     return max(16, table.size_requirements({"scale": 2, **table.defaults, **SMALL_LIBRARY[name]}).minimum)
 

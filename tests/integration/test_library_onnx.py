@@ -1,4 +1,4 @@
-"""Which networks of the library, and ours of their kinds, become ONNX files: of any size, of one, or of none."""
+"""Which networks of the library and of our own become ONNX files: of any size, of one, or of none."""
 
 from pathlib import Path
 

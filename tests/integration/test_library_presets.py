@@ -1,10 +1,11 @@
-"""The published networks of the library, whole: their sizes, and what a step of them takes."""
+"""The published networks of the library, whole: their sizes, and what a step of them and of our own takes."""
 
 from pathlib import Path
 
 import pytest
 
 from tests.acceptance import only_in_acceptance
+from tests.contract.small_archs import PRESETS, SMALL
 from tests.integration.commands import tiny_options, write_options
 from trainauto.archs import ARCHS
 from trainauto.core.plan import Plan
@@ -71,11 +72,11 @@ def test_a_preset_is_recognised_by_its_weights(name: str) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:'saved_variables' is deprecated")  # OmniSR's and NAFNet's own layer norm
-@pytest.mark.parametrize("name", marked(ALL, TRACED_IN_EVERY_RUN))
+@pytest.mark.parametrize("name", marked([*ALL, *{**SMALL, **PRESETS}], TRACED_IN_EVERY_RUN))
 def test_a_preset_is_traced(tmp_path: Path, name: str) -> None:
     """Weights, gradients and two moments are four times the weights; activations come on top."""
     network = ARCHS.get(name)
-    scale = 1 if network.library_network.scales == (1,) else 4
+    scale = 1 if name in ALL and network.library_network.scales == (1,) else 4
     options = tiny_options(tmp_path / "nothing_is_read", scale=scale, network_g={"type": name})
     if scale == 1:
         del options["datasets"]["val"]

@@ -21,24 +21,35 @@ FILE = Path(__file__).with_name("network_facts.json")
 """Facts of built-in networks, which take a minute to find out, written by ``scripts/network_facts.py``."""
 USUAL_SCALE = 4
 SCALES_TRIED = range(1, 9)
-_TITLES = {"RRDBNet": "ESRGAN", "SRVGGNetCompact": "Compact"}
+_TITLES = {
+    "RRDBNet": "ESRGAN",
+    "SRVGGNetCompact": "Compact",
+    "ESCRealM": "ESC-Real",
+    **dict.fromkeys(("HiTSRF", "HiTSIR", "HiTSNG"), "HiT-SR"),
+}
 _EVERYBODYS = "openmodeldb.info"
 PUBLISHED = {
+    "ArtCNN": "",
     "ATD": "LabShuHangGU/Adaptive-Token-Dictionary",
     "Compact": f"xinntao/Real-ESRGAN (docs/model_zoo.md), {_EVERYBODYS}",
     "CRAFT": "AVC2-UESTC/CRAFT-SR",
     "DAT": f"zhengchen1999/DAT, {_EVERYBODYS}",
     "DCTLSA": "zengkun301/DCTLSA",
     "DITN": "yongliuy/DITN",
+    "ELAN": "xindongzhang/ELAN",
+    "ESC-Real": "dslisleedh/ESC",
     "DRCT": "ming053l/DRCT",
     "EDSR": "XPixelGroup/BasicSR (docs/ModelZoo.md)",
     "ESRGAN": f"xinntao/Real-ESRGAN (docs/model_zoo.md), xinntao/ESRGAN, cszn/BSRGAN, {_EVERYBODYS}",
     "FDAT": "the-database/traiNNer-redux (release pretrained-models)",
     "GRL": "ofsoundof/GRL-Image-Restoration (release v1.0.0)",
     "HAT": "XPixelGroup/HAT",
+    "HiT-SR": "XiangZ-0/HiT-SR",
+    "LMLT": "jwgdmkj/LMLT",
     "MAN": "icandle/MAN",
     "MoESR": "the-database/traiNNer-redux (release pretrained-models)",
     "MoSR": "umzi2/MoSR",
+    "MoSRv2": "",
     "MSRResNet": "XPixelGroup/BasicSR (docs/ModelZoo.md)",
     "NAFNet": "megvii-research/NAFNet",
     "OmniSR": f"Francis0625/Omni-SR, {_EVERYBODYS}",
@@ -47,6 +58,7 @@ PUBLISHED = {
     "Real-CUGAN": "bilibili/ailab (Real-CUGAN)",
     "RealPLKSR": f"{_EVERYBODYS}",
     "RGT": "zhengchen1999/RGT",
+    "RTMoSR": "",
     "SAFMN": "sunny2109/SAFMN",
     "SeemoRe": "eduardzamfir/seemoredetails",
     "SPAN": f"hongyuanyu/SPAN, {_EVERYBODYS}",
@@ -54,7 +66,10 @@ PUBLISHED = {
     "Swin2SR": "mv-lab/swin2sr (release v0.0.1)",
     "SwinIR": f"JingyunLiang/SwinIR (release v0.0), {_EVERYBODYS}",
 }
-"""Projects on GitHub that link or release the weights of an architecture's authors, and the site that lists others'."""
+"""Projects on GitHub that link or release the weights of an architecture's authors, and the site that lists others'.
+
+Empty where no weights are known.
+"""
 
 
 @dataclass(frozen=True)

@@ -72,6 +72,7 @@ DEFAULTS: Mapping[tuple[Project, str], Mapping[str, Any]] = {
     (Project.NEOSR, "realplksr_large"): {"layer_norm": False},
     (Project.NEOSR, "realplksr_tiny"): {"layer_norm": False},
     (Project.NEOSR, "swinir"): {"img_size": 48},
+    (Project.NEOSR, "mosrv2"): {"rms_norm": True},
     (Project.NEOSR, "atd_light"): {"num_heads": [4, 4, 4, 4]},
     (Project.NEOSR, "srformer_light"): {"embed_dim": 60},
 }
@@ -85,6 +86,7 @@ ARGUMENTS_THERE = frozenset(
         *("num_layers", "offload_to_cpu", "overlap_ratio", "patch_norm", "patch_size", "pretrained_stripe_size"),
         *("pretrained_window_size", "qk_scale", "qkv_bias", "res_scale", "resi_connection", "rgb_mean"),
         *("squeeze_factor", "start_unshuffle", "unshuffle_mod", "dysample"),
+        *("attn_type", "colors", "drop_path_rate", "expansion_factor", "rgb_range"),
     )
 )
 """Arguments of their networks that the same networks do not take here."""

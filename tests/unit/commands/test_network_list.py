@@ -136,6 +136,13 @@ def test_aliases_and_sizes_of_an_architecture() -> None:
         "spanplus_sts",
         "man_light",
         "man_tiny",
+        "artcnn_r8f64",
+        "elan_light",
+        "escrealm_xl",
+        "lmlt_large",
+        "lmlt_tiny",
+        "rtmosr_l",
+        "rtmosr_ul",
     }
     assert ARCHS.aliases("rrdbnet") == ["esrgan"]
 

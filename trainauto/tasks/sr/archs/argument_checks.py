@@ -24,6 +24,29 @@ def require_choice(name: str, value: object, choices: Sequence[object]) -> None:
         raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}")
 
 
+def require_odd(**values: object) -> None:
+    """Refuse anything but odd whole numbers, such as the side of a convolution with a middle.
+
+    Raises:
+        ValueError: naming the argument and what it was given.
+    """
+    require_positive_integers(**values)
+    for name, value in values.items():
+        if isinstance(value, int) and value % 2 == 0:
+            raise ValueError(f"{name} must be odd, got {value!r}")
+
+
+def require_above_zero(**values: float) -> None:
+    """Refuse numbers that are not above 0.
+
+    Raises:
+        ValueError: naming the argument and what it was given.
+    """
+    for name, value in values.items():
+        if not value > 0:
+            raise ValueError(f"{name} must be above 0, got {value!r}")
+
+
 def require_channels_that_add(num_in_ch: int, num_out_ch: int) -> None:
     """Refuse an input that cannot be added to the output: its channels must be one, or as many.
 
@@ -35,3 +58,16 @@ def require_channels_that_add(num_in_ch: int, num_out_ch: int) -> None:
             f"num_in_ch must be 1 or equal num_out_ch ({num_out_ch}), because the enlarged input is added to the "
             f"output; got {num_in_ch}"
         )
+
+
+def require_numbers(name: str, values: object) -> None:
+    """Refuse anything but a list of at least one number.
+
+    Raises:
+        ValueError: naming the argument and what it was given.
+    """
+    numbers = isinstance(values, list | tuple) and all(
+        isinstance(value, int | float) and not isinstance(value, bool) for value in values
+    )
+    if not numbers or not values:
+        raise ValueError(f"{name} must list one number or more, got {values!r}")

@@ -27,6 +27,43 @@ def pad_to_multiple(image: Tensor, multiple: int) -> Tensor:
     return image
 
 
+def reflect_to_multiple(features: Tensor, multiple: int, multiple_w: int | None = None) -> Tensor:
+    """Reflect features beyond their right and lower edge until their sides are multiples of some numbers.
+
+    The edge pixel stands once (``abc`` becomes ``abcba``), as in ``torch.nn.functional.pad``; unlike there, the mirror
+    continues for as long as it takes.
+
+    Args:
+        features: (N, C, H, W).
+        multiple: what the height of the result is a multiple of.
+        multiple_w: the same of the width; that of the height where none is given.
+
+    Returns:
+        (N, C, H', W') with the smallest such H' >= H and W' >= W; the features themselves where nothing is missing.
+    """
+    for dim, step in ((2, multiple), (3, multiple_w or multiple)):
+        size = features.shape[dim]
+        padded = (size + step - 1) // step * step
+        if torch.compiler.is_compiling() or padded != size:  # as above
+            features = features.index_select(dim, _reflected(size, torch.arange(padded, device=features.device)))
+    return features
+
+
+def reflect_around(features: Tensor, border: int) -> Tensor:
+    """Reflect features (N, C, H, W) beyond all their edges, as above: (N, C, H + 2 border, W + 2 border)."""
+    for dim in (2, 3):
+        size = features.shape[dim]
+        place = torch.arange(-border, size + border, device=features.device).abs()
+        features = features.index_select(dim, _reflected(size, place))
+    return features
+
+
+def _reflected(size: int, place: Tensor) -> Tensor:
+    """Return which of ``size`` pixels stands at places from 0 on."""
+    place = place % max(2 * size - 2, 1)
+    return torch.minimum(place, 2 * size - 2 - place)
+
+
 def pad_to(image: Tensor, height: int, width: int) -> Tensor:
     """Mirror an image (N, C, H, W) beyond its right and lower edge, as above, to (N, C, height, width).
 

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from trainauto.core.plan import SizeRequirements
@@ -12,22 +11,11 @@ from trainauto.tasks.sr.archs.padding import pad_to_multiple
 from trainauto.tasks.sr.archs.registry import ARCHS
 from trainauto.tasks.sr.archs.rgb_mean import RGB_MEAN
 from trainauto.tasks.sr.archs.swin_block import INITIAL_STD, RSTB, BlockGroup, NormOnly, SwinBlock, shift_mask
-
-HEAD_FEATURES = 64
-"""Channels of the heads ``pixelshuffle`` and ``nearest+conv``."""
-HEAD_SLOPE = 0.01
-SLOPE = 0.2
-UPSAMPLERS: dict[str, tuple[int, ...] | None] = {
-    "pixelshuffle": (1, 2, 3, 4, 8, 16),
-    "pixelshuffledirect": None,
-    "nearest+conv": (2, 4, 8),
-    "": (1,),
-}
-"""Heads by name, with the scales each can do; None: all."""
+from trainauto.tasks.sr.archs.swin_head import SwinHead, check_head, residual_conv
 
 
 @ARCHS.register("swinir", "swinir_m")
-class SwinIR(nn.Module):
+class SwinIR(SwinHead):
     """Residual groups of Swin blocks between two convolutions; defaults are those of the middle size (SwinIR-M).
 
     Args:
@@ -87,7 +75,7 @@ class SwinIR(nn.Module):
     ) -> None:
         super().__init__()
         require_positive_integers(num_in_ch=num_in_ch, num_out_ch=num_out_ch, scale=scale)
-        _check_head(upsampler, scale, num_in_ch, num_out_ch)
+        check_head(upsampler, scale, num_in_ch, num_out_ch)
         _check_windows(window_size, img_size)
         _check_blocks(embed_dim, depths, num_heads)
         _check_numbers(mlp_ratio, img_range, drop_rate, attn_drop_rate, drop_path_rate)
@@ -125,10 +113,10 @@ class SwinIR(nn.Module):
                 )
                 for index in range(depth)
             ]
-            self.layers.append(RSTB(BlockGroup(blocks), _residual_conv(embed_dim, resi_connection)))
+            self.layers.append(RSTB(BlockGroup(blocks), residual_conv(embed_dim, resi_connection)))
         self.norm = nn.LayerNorm(embed_dim)
-        self.conv_after_body = _residual_conv(embed_dim, resi_connection)
-        self._add_head(embed_dim, num_out_ch)
+        self.conv_after_body = residual_conv(embed_dim, resi_connection)
+        self.add_head(embed_dim, num_out_ch)
         self.apply(_initialise)
 
     def forward(self, image: Tensor) -> Tensor:
@@ -137,7 +125,7 @@ class SwinIR(nn.Module):
         centred = (pad_to_multiple(image, self.window_size) - self.mean) * self.img_range
         shallow = self.conv_first(centred)
         deep = self.conv_after_body(self._deep_features(shallow)) + shallow
-        enlarged = self._enlarge(deep, centred) / self.img_range + self.mean
+        enlarged = self.enlarge(deep, centred) / self.img_range + self.mean
         return enlarged[..., : height * self.scale, : width * self.scale]
 
     def _deep_features(self, shallow: Tensor) -> Tensor:
@@ -152,43 +140,6 @@ class SwinIR(nn.Module):
         for layer in self.layers:
             features = layer(features, mask)
         return self.norm(features).permute(0, 3, 1, 2)
-
-    def _add_head(self, embed_dim: int, num_out_ch: int) -> None:
-        if self.upsampler == "pixelshuffledirect":
-            conv = nn.Conv2d(embed_dim, num_out_ch * self.scale**2, 3, padding=1)
-            self.upsample = nn.Sequential(conv, nn.PixelShuffle(self.scale))
-            return
-        if self.upsampler == "":
-            self.conv_last = nn.Conv2d(embed_dim, num_out_ch, 3, padding=1)
-            return
-        narrow = nn.Conv2d(embed_dim, HEAD_FEATURES, 3, padding=1)
-        self.conv_before_upsample = nn.Sequential(narrow, nn.LeakyReLU(HEAD_SLOPE, inplace=True))
-        if self.upsampler == "pixelshuffle":
-            steps = [3] if self.scale == 3 else [2] * (self.scale.bit_length() - 1)
-            layers: list[nn.Module] = []
-            for step in steps:
-                layers += [nn.Conv2d(HEAD_FEATURES, HEAD_FEATURES * step**2, 3, padding=1), nn.PixelShuffle(step)]
-            self.upsample = nn.Sequential(*layers)
-        else:
-            self.doublings = self.scale.bit_length() - 1
-            for index in range(self.doublings):
-                self.add_module(f"conv_up{index + 1}", nn.Conv2d(HEAD_FEATURES, HEAD_FEATURES, 3, padding=1))
-            self.conv_hr = nn.Conv2d(HEAD_FEATURES, HEAD_FEATURES, 3, padding=1)
-        self.conv_last = nn.Conv2d(HEAD_FEATURES, num_out_ch, 3, padding=1)
-
-    def _enlarge(self, deep: Tensor, centred: Tensor) -> Tensor:
-        """Turn features (N, C, H, W) into the centred output (N, num_out_ch, H * scale, W * scale)."""
-        if self.upsampler == "pixelshuffledirect":
-            return self.upsample(deep)
-        if self.upsampler == "":
-            return centred + self.conv_last(deep)
-        features = self.conv_before_upsample(deep)
-        if self.upsampler == "pixelshuffle":
-            return self.conv_last(self.upsample(features))
-        for index in range(self.doublings):
-            doubled = F.interpolate(features, scale_factor=2, mode="nearest")
-            features = F.leaky_relu(getattr(self, f"conv_up{index + 1}")(doubled), SLOPE, inplace=True)
-        return self.conv_last(F.leaky_relu(self.conv_hr(features), SLOPE, inplace=True))
 
 
 @ARCHS.register("swinir_light", "swinir_s")
@@ -257,40 +208,12 @@ def swinir_l(
     )
 
 
-def _residual_conv(dim: int, kind: str) -> nn.Module:
-    if kind == "1conv":
-        return nn.Conv2d(dim, dim, 3, padding=1)
-    return nn.Sequential(
-        nn.Conv2d(dim, dim // 4, 3, padding=1),
-        nn.LeakyReLU(SLOPE, inplace=True),
-        nn.Conv2d(dim // 4, dim // 4, 1),
-        nn.LeakyReLU(SLOPE, inplace=True),
-        nn.Conv2d(dim // 4, dim, 3, padding=1),
-    )
-
-
 def _initialise(module: nn.Module) -> None:
     """Initialise linear layers as published; convolutions and norms keep PyTorch's initialisation."""
     if isinstance(module, nn.Linear):
         nn.init.normal_(module.weight, std=INITIAL_STD)
         if module.bias is not None:
             nn.init.zeros_(module.bias)
-
-
-def _check_head(upsampler: str, scale: int, num_in_ch: int, num_out_ch: int) -> None:
-    require_choice("upsampler", upsampler, tuple(UPSAMPLERS))
-    scales = UPSAMPLERS[upsampler]
-    if scales is not None and scale not in scales:
-        able = [name for name, known in UPSAMPLERS.items() if known is None or scale in known]
-        raise ValueError(
-            f"upsampler {upsampler!r} does scales {', '.join(map(str, scales))}, not {scale}; "
-            f"scale {scale} is done by {' and '.join(map(repr, able))}"
-        )
-    if upsampler == "" and num_in_ch not in (1, num_out_ch):
-        raise ValueError(
-            f"without an upsampler num_in_ch must be 1 or equal num_out_ch ({num_out_ch}), because the input is added "
-            f"to the output; got {num_in_ch}"
-        )
 
 
 def _check_windows(window_size: int, img_size: int) -> None:

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from trainauto.core.errors import InputError
 from trainauto.tasks.sr.archs import ARCHS
+from trainauto.tasks.sr.recognition.community_rules import COMMUNITY_RULES
 from trainauto.tasks.sr.recognition.declared import declared
 from trainauto.tasks.sr.recognition.library_rule import of_library
 from trainauto.tasks.sr.recognition.recognised import Recognised, simplest
@@ -96,7 +97,7 @@ def _is_small(value: Any, told: Any) -> bool:
 def _told(state: Mapping[str, Tensor]) -> Recognised | None:
     """Return the network that weights are of, by themselves."""
     shapes = {name: tuple(tensor.shape) for name, tensor in state.items()}
-    for rule in RULES:
+    for rule in (*RULES, *COMMUNITY_RULES):
         guess = rule(shapes)
         if guess is not None and (recognised := _ours(guess, shapes)) is not None:
             return recognised

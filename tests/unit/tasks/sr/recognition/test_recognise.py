@@ -65,6 +65,19 @@ CASES: list[tuple[str, dict[str, Any], str, str]] = [
     ),
     ("man_tiny", {"n_resgroups": 2}, "MAN x4, 48 features, 10 blocks", "{ type: man_tiny, n_resgroups: 2 }"),
     ("unetdiscriminatorsn", {"num_feat": 8}, "U-Net discriminator, 8 features", "num_feat: 8 }"),
+    ("artcnn_r8f64", {"scale": 3, "kernel_size": 5}, "ArtCNN x3, 64 features, 8 blocks", "kernel_size: 5 }"),
+    ("rtmosr_l", {"scale": 2}, "RTMoSR x2, 32 features, 2 blocks", "{ type: rtmosr_l }"),
+    ("rtmosr_ul", {"scale": 1, "se": False}, "RTMoSR x1", "{ type: rtmosr_ul, se: false }"),
+    ("mosrv2", {"n_block": 1, "scale": 2}, "MoSRv2 x2, 64 features, 1 block", "{ type: mosrv2, n_block: 1 }"),
+    ("mosrv2", {"n_block": 1, "upsampler": "pixelshuffle", "scale": 3}, "MoSRv2 x3", "upsampler: pixelshuffle }"),
+    ("mosrv2", {"n_block": 1, "upsampler": "nearest+conv", "dim": 16}, "MoSRv2 x4", "upsampler: nearest+conv }"),
+    ("mosrv2", {"n_block": 1, "upsampler": "dysample", "rms_norm": True}, "MoSRv2 x4", "upsampler: dysample }"),
+    ("mosrv2", {"n_block": 1, "upsampler": "pa_up", "mid_dim": 8, "scale": 8}, "MoSRv2 x8", "mid_dim: 8 }"),
+    ("escrealm", {"n_blocks": 1, "scale": 3}, "ESC-Real x3, 64 features, 1 block", "n_blocks: 1 }"),
+    ("escrealm", {"n_blocks": 1, "scale": 2, "unshuffle_mod": True}, "ESC-Real x2", "unshuffle_mod: true }"),
+    ("hit_sng", {"depths": [1], "num_heads": [5], "base_win_size": [4, 4]}, "HiT-SR x4, ", "base_win_size: [4, 4] }"),
+    ("elan_light", {"m_elan": 2, "scale": 3}, "ELAN x3, 60 features, 1 block", "{ type: elan_light, m_elan: 2 }"),
+    ("lmlt_tiny", {"n_blocks": 1, "ffn_scale": 1.5}, "LMLT x4, 36 features, 1 block", "ffn_scale: 1.5 }"),
 ]
 
 

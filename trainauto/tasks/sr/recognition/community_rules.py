@@ -1,0 +1,234 @@
+"""How networks of traiNNer-redux and neosr that spandrel lacks are told from their weights; see :mod:`.rules`."""
+
+import math
+import re
+from collections.abc import Callable
+from typing import Any
+
+from trainauto.core.words import counted
+from trainauto.tasks.sr.recognition.rules import Guess, Shapes, _count, _head, _root
+
+
+def _artcnn(shapes: Shapes) -> Guess | None:
+    if not {"conv0.weight", "res_block.0.conv.0.0.weight", "depth_to_space.upscale.0.weight"} <= shapes.keys():
+        return None
+    filters, taken, kernel_size, _ = shapes["conv0.weight"]
+    blocks = _count(shapes, r"res_block\.(\d+)\.conv\.")
+    given, scale = _pixels(shapes["depth_to_space.upscale.0.weight"][0], taken)
+    arguments: dict[str, Any] = {
+        "num_in_ch": taken,
+        "num_out_ch": given,
+        "filters": filters,
+        "n_block": blocks,
+        "kernel_size": kernel_size,
+    }
+    sizes = (f"{filters} features", counted(blocks, "block"))
+    return Guess("ArtCNN", ("artcnn_r16f96", "artcnn_r8f64"), scale, sizes, arguments)
+
+
+def _rtmosr(shapes: Shapes) -> Guess | None:
+    if not {"body.0.fc1.alpha", "body.0.conv.1.alpha1", "to_img.0.conv_3x3_rep.weight"} <= shapes.keys():
+        return None
+    is_folded = "to_feat.1.alpha" in shapes
+    dim, values = shapes[f"to_feat.{'1.' if is_folded else ''}conv_3x3_rep.weight"][:2]
+    enlarged = shapes["to_img.0.conv_3x3_rep.weight"][0]
+    # Grey files are rare; of colours, folded pixels are 3 channels of 4 or of 16.
+    taken = 3 if values % 3 == 0 else 1
+    given, within = _pixels(enlarged, taken)
+    blocks = _count(shapes, r"body\.(\d+)\.")
+    arguments: dict[str, Any] = {
+        "num_in_ch": taken,
+        "num_out_ch": given,
+        "dim": dim,
+        "ffn_expansion": shapes["body.0.fc1.conv_3x3_rep.weight"][0] / 2 / dim,
+        "n_blocks": blocks,
+        "dccm": "body.0.fc2.alpha" in shapes,
+        "se": "body.0.conv.2.squeezing.0.weight" in shapes,
+    }
+    folded = _root(values / taken) if is_folded else 1
+    scale = within // folded
+    if scale < 4:
+        arguments["unshuffle_mod"] = is_folded
+    sizes = (f"{dim} features", counted(blocks, "block"))
+    return Guess("RTMoSR", ("rtmosr", "rtmosr_l", "rtmosr_ul"), scale, sizes, arguments)
+
+
+def _mosrv2(shapes: Shapes) -> Guess | None:
+    first = "gblocks.0.weight" if "gblocks.0.weight" in shapes else "gblocks.1.weight"
+    blocks = _count(shapes, r"gblocks\.(\d+)\.fc1\.")
+    if first not in shapes or not blocks or not any(name.startswith("to_img.") for name in shapes):
+        return None
+    is_folded = first == "gblocks.1.weight"
+    dim, values = shapes[first][:2]
+    taken = 3 if values % 3 == 0 else 1
+    upsampler, within, given, middle = uni_upsample_of(shapes, "to_img.", taken)
+    norm = f"gblocks.{1 + is_folded}.norm.scale"
+    fc1 = shapes[f"gblocks.{1 + is_folded}.fc1.weight"][0]
+    folded = _root(values / taken) if is_folded else 1
+    scale = within // folded
+    arguments: dict[str, Any] = {
+        "num_in_ch": taken,
+        "num_out_ch": given,
+        "n_block": blocks,
+        "dim": dim,
+        "expansion_ratio": fc1 / 2 / dim,
+        "rms_norm": norm in shapes,
+    }
+    arguments |= {"upsampler": upsampler} if upsampler else {}
+    arguments |= {"mid_dim": middle} if middle else {}
+    arguments |= {"unshuffle_mod": is_folded} if scale < 3 else {}
+    sizes = (f"{dim} features", counted(blocks, "block"))
+    return Guess("MoSRv2", ("mosrv2",), scale, sizes, arguments, unsure_of(upsampler, within))
+
+
+TRIPLED = "scale 3 has the same names and shapes as scale 2 with this head"
+
+
+def unsure_of(upsampler: str, scale: int) -> str:
+    """Return what weights do not tell of a head."""
+    return TRIPLED if upsampler in ("nearest+conv", "pa_up") and scale == 2 else ""
+
+
+_HIT = "layers.{}.residual_group.blocks.{}."
+
+
+def _hit(shapes: Shapes) -> Guess | None:
+    first = _HIT.format(0, 0)
+    if "conv_first.weight" not in shapes or f"{first}correlation.qv.linear.weight" not in shapes:
+        return None
+    width, taken = shapes["conv_first.weight"][:2]
+    groups = _count(shapes, r"layers\.(\d+)\.")
+    depths = [_count(shapes, rf"layers\.{group}\.residual_group\.blocks\.(\d+)\.") for group in range(groups)]
+    heads = [shapes.get(_HIT.format(group, 0) + "correlation.pos.pos3.2.weight", (0,))[0] for group in range(groups)]
+    upsampler, scale, given = _head(shapes, taken)
+    arguments: dict[str, Any] = {
+        "num_in_ch": taken,
+        "num_out_ch": given,
+        "embed_dim": width,
+        "depths": depths,
+        "num_heads": heads,
+        "mlp_ratio": shapes.get(f"{first}mlp.fc1.weight", (0,))[0] / width,
+        "upsampler": upsampler,
+        "resi_connection": "1conv" if "conv_after_body.weight" in shapes else "3conv",
+    }
+    name = "hit_srf" if f"{first}mlp.dwconv.depthwise_conv.0.weight" in shapes else "hit_sir"
+    if windows := shapes.get(f"{first}correlation.ngram_window_partition.ngram_context.unigram_embed.weight"):
+        name, arguments["base_win_size"] = "hit_sng", [2 * windows[2], 2 * windows[3]]
+    sizes = (f"{width} channels", counted(sum(depths), "block"), *([upsampler] if upsampler else []))
+    return Guess("HiT-SR", (name,), scale, sizes, arguments)
+
+
+def _lmlt(shapes: Shapes) -> Guess | None:
+    wide = "feats.0.ccm.ccm.0.weight"
+    if not {"to_feat.weight", "feats.0.lhsb.aggr.weight", wide, "to_img.0.weight"} <= shapes.keys():
+        return None
+    dim, taken = shapes["to_feat.weight"][:2]
+    blocks = _count(shapes, r"feats\.(\d+)\.")
+    given, scale = _pixels(shapes["to_img.0.weight"][0], taken)
+    arguments: dict[str, Any] = {
+        "num_in_ch": taken,
+        "num_out_ch": given,
+        "dim": dim,
+        "n_blocks": blocks,
+        "ffn_scale": shapes[wide][0] / dim,
+    }
+    sizes = (f"{dim} features", counted(blocks, "block"))
+    return Guess("LMLT", ("lmlt_base", "lmlt_large", "lmlt_tiny"), scale, sizes, arguments)
+
+
+def _elan(shapes: Shapes) -> Guess | None:
+    first = "body.0.modules_lfe.lfe_0.conv0.shift_conv.conv1x1.weight"
+    if not {"head.0.weight", "tail.0.weight", first} <= shapes.keys():
+        return None
+    width, taken = shapes["head.0.weight"][:2]
+    blocks, shared = _count(shapes, r"body\.(\d+)\."), _count(shapes, r"body\.0\.modules_lfe\.lfe_(\d+)\.")
+    given, scale = _pixels(shapes["tail.0.weight"][0], taken)
+    arguments: dict[str, Any] = {
+        "num_in_ch": taken,
+        "num_out_ch": given,
+        "m_elan": blocks * shared,
+        "c_elan": width,
+        "n_share": shared - 1,
+        "r_expand": shapes[first][0] // width,
+    }
+    return Guess("ELAN", ("elan", "elan_light"), scale, (f"{width} features", counted(blocks, "block")), arguments)
+
+
+def _escreal(shapes: Shapes) -> Guess | None:
+    is_folded = "proj.1.weight" in shapes
+    first, table = f"proj.{'1.' if is_folded else ''}weight", "blocks.0.attn.relative_position_bias"
+    expanded = "blocks.0.convffns.0.proj.weight"
+    if not {first, table, expanded, "plk_filter", "last.weight"} <= shapes.keys():
+        return None
+    dim, values = shapes[first][:2]
+    taken = 3 if values % 3 == 0 else 1
+    folded = _root(values / taken) if is_folded else 1
+    upsampler, within, given, middle = uni_upsample_of(shapes, "to_img.", taken)
+    heads, offsets = shapes[table]
+    blocks = _count(shapes, r"blocks\.(\d+)\.")
+    scale = within // folded
+    arguments: dict[str, Any] = {
+        "num_in_ch": taken,
+        "num_out_ch": given,
+        "dim": dim,
+        "pdim": shapes["plk_filter"][0],
+        "kernel_size": shapes["plk_filter"][2],
+        "n_blocks": blocks,
+        "conv_blocks": _count(shapes, r"blocks\.0\.convffns\.(\d+)\."),
+        "window_size": (_root(offsets) + 1) // 2,
+        "num_heads": heads,
+        "exp_ratio": shapes[expanded][0] / dim,
+    }
+    arguments |= {"upsampler": upsampler} if upsampler else {}
+    arguments |= {"mid_dim": middle} if middle else {}
+    arguments |= {"unshuffle_mod": is_folded} if scale < 3 else {}
+    sizes = (f"{dim} features", counted(blocks, "block"))
+    return Guess("ESC-Real", ("escrealm", "escrealm_xl"), scale, sizes, arguments, unsure_of(upsampler, within))
+
+
+def _pixels(values: int, taken: int) -> tuple[int, int]:
+    """Return channels and scale of an output of so many values a pixel; ``taken`` are the channels of the input."""
+    given = taken if _root(values / taken) ** 2 * taken == values else 3
+    return given, _root(values / given)
+
+
+def uni_upsample_of(shapes: Shapes, prefix: str, taken: int) -> tuple[str, int, int, int]:
+    """Return head, scale, channels of the output and channels in between of :class:`~..archs.uni_upsample.UniUpsample`.
+
+    The head is an empty text at scale 1, where all are the same; there may be no channels in between (0). What is taken
+    for scale 2 of ``nearest+conv`` and ``pa_up`` may be scale 3, see :data:`TRIPLED`.
+    """
+    own = {name.removeprefix(prefix): shape for name, shape in shapes.items() if name.startswith(prefix)}
+    places = sorted(int(name[:-7]) for name in own if re.fullmatch(r"\d+\.weight", name))
+    offset = next((name for name in own if name.endswith("offset.weight")), "")
+    if offset:
+        values, middle = own[offset][:2]
+        given = own.get(offset.replace("offset", "end_conv"), (taken,))[0]
+        return "dysample", _root(values / 8), given, middle if places else 0
+    if not places:
+        return "", 1, taken, 0
+    first, last = own[f"{places[0]}.weight"], own[f"{places[-1]}.weight"]
+    if places == [0]:
+        given, scale = _pixels(first[0], taken)
+        return "pixelshuffledirect" if scale > 1 else "", scale, given, 0
+    if places[0] == 1:
+        return "pa_up", 2 ** ((len(places) - 1) // 2), last[0], last[1]
+    if places == [0, 1]:
+        return "transpose+conv", 2 if first[2] == 4 else 3, last[0], 0
+    if places == [0, 2, 3] and first[2] == 4:
+        return "transpose+conv", 4, last[0], 0
+    if places[1] == 2:
+        steps = (_root(own[f"{place}.weight"][0] / first[0]) for place in places[1:-1])
+        return "pixelshuffle", math.prod(steps), last[0], first[0]
+    return "nearest+conv", 2 ** (len(places) - 2), last[0], 0
+
+
+COMMUNITY_RULES: tuple[Callable[[Shapes], Guess | None], ...] = (
+    _artcnn,
+    _rtmosr,
+    _mosrv2,
+    _hit,
+    _lmlt,
+    _elan,
+    _escreal,
+)
