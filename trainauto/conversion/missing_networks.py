@@ -48,7 +48,6 @@ MISSING: Mapping[Project, Mapping[str, str]] = {
         "hasn": "safmn",
         "hma": "hat_s",
         "krgn": "plksr_tiny",
-        "lmlt": "lmlt_base",
         "msdan": "safmn",
         "ninasr": "rcan",
         "plainusr": "compact",
