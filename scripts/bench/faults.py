@@ -25,6 +25,8 @@ from typing import Any
 
 from faults_forks import Forked, forked, load
 
+sys.path.append(str(Path(__file__).parents[1]))  # tiny_vlm.py
+
 JOBS = 2
 SEED = 50
 GIVEN_UP_S = 200.0

@@ -67,16 +67,21 @@ def at_calls(base: Path, seed: int) -> Iterator[Fault]:
             for error in ERRORS:
                 if operation in OPERATIONS[error]:
                     places.setdefault((kept_as(path), operation, error), []).append(place)
-        groups = [(kind, *rest) for kind, *rest in places]
-        numbers.shuffle(groups)
-        groups.sort(key=lambda group: sum(other[0] == group[0] for other in groups[: groups.index(group)]))
-        for number in range(count):
-            group = groups[number % len(groups)]
-            kind, operation, error = group
+        for number, (kind, operation, error) in enumerate(by_turns(list(places), numbers)[:count]):
             place, stays = numbers.choice(places[kind, operation, error]), number % 3 == 2
             way = "for good" if stays else "once"
-            name = f"{task}, {error} at {operation} of {kind}, call {place} {way}"
+            name = f"{task}, {error} at {operation} of {kind}, call {place} {way}, {number}"
             yield Fault(f"disk: {kind}", name, partial(_meet, task=task, error=error, place=place, stays=stays))
+
+
+def by_turns(groups: list[tuple[str, str, str]], numbers: random.Random) -> list[tuple[str, str, str]]:
+    """Return groups in random order, of what is kept by turns, again and again."""
+    by_kind: dict[str, list[tuple[str, str, str]]] = {}
+    numbers.shuffle(groups)
+    for group in groups:
+        by_kind.setdefault(group[0], []).append(group)
+    longest = max(map(len, by_kind.values()))
+    return [mine[turn % len(mine)] for turn in range(2 * longest) for mine in by_kind.values()]
 
 
 def _meet(bench: Bench, *, task: str, error: str, place: int, stays: bool) -> Verdict:

@@ -207,8 +207,8 @@ def own_loop(injected: Injected, folder: Path) -> int:
                 loop.step(batch)
             if loop.progress.steps % 4 == 0:
                 state = {name: part.state_dict() for name, part in parts.items()}
-                torch.save({**state, "random": torch.get_rng_state()}, folder / ".kept")
-                os.replace(folder / ".kept", kept)
+                torch.save({**state, "random": torch.get_rng_state()}, folder / "kept.new")
+                os.replace(folder / "kept.new", kept)
     save_file({name: value.contiguous() for name, value in model.state_dict().items()}, folder / OUTCOME)
     return 0
 
