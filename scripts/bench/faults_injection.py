@@ -49,6 +49,11 @@ def phase_of_caller() -> str:
     return BESIDE
 
 
+def may_allocate(function: Any) -> bool:
+    """Say whether an operator may ask for memory: views do not, nor what marks places for a profiler."""
+    return not function.is_view and function.namespace != "profiler"
+
+
 class AtOperator(TorchDispatchMode):
     """Does something before some of the operators of a run, counted from 1.
 
@@ -64,8 +69,8 @@ class AtOperator(TorchDispatchMode):
         self.seen = 0
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        self.seen += 1
-        if self.seen in self.places or (self.stays and self.seen > max(self.places)):
+        self.seen += may_allocate(function)
+        if may_allocate(function) and (self.seen in self.places or (self.stays and self.seen > max(self.places))):
             with _disable_current_modes():
                 self.happens()
         return function(*args, **(kwargs or {}))
@@ -79,7 +84,8 @@ class Census(TorchDispatchMode):
         self.phases: list[str] = []
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        self.phases.append(phase_of_caller())
+        if may_allocate(function):
+            self.phases.append(phase_of_caller())
         return function(*args, **(kwargs or {}))
 
 

@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import sys
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -308,6 +309,7 @@ def command(*words: str) -> int:
     from trainauto.cli import main
 
     torch.set_num_threads(1)
+    sys.argv = ["trainauto", *words]  # messages advise commands by it
     return main(words)
 
 
@@ -318,8 +320,6 @@ def printing_errors(work: Callable[[], int]) -> int:
     try:
         return work()
     except TrainautoError as error:
-        import sys
-
         print(f"\n{error}\n", file=sys.stderr)
         return 1
 
