@@ -44,7 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     begun = time.monotonic()
     with working_folder(asked.keep) as folder:
-        prepare(folder / "base", asked.jobs)
+        prepare(folder / "base", asked.jobs, asked.task)
         faults = chosen(folder / "base", asked)
         known = read(asked.json)
         left = [fault for fault in faults if fault.name not in known]
@@ -75,6 +75,7 @@ def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     """Return what the command line asks for."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", metavar="KIND", help="faults whose kind or name holds this text")
+    parser.add_argument("--task", help="memory faults of one kind of run, such as sr; no other is prepared")
     parser.add_argument("--seed", type=int, default=SEED, help=f"of places and values (default: {SEED})")
     parser.add_argument("--thin", type=int, default=1, metavar="N", help="every N-th fault")
     parser.add_argument("--jobs", type=int, default=JOBS, help=f"faults at once (default: {JOBS})")
@@ -96,12 +97,13 @@ def working_folder(keep: Path | None) -> Iterator[Path]:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def prepare(base: Path, jobs: int) -> None:
+def prepare(base: Path, jobs: int, only: str | None) -> None:
     """Run every task undisturbed, and note its operators and its calls of the file system, where that is not done."""
     import faults_tasks
 
     base.mkdir(exist_ok=True)
     work = {task: task for task in faults_tasks.TASKS} | {"sr15": "sr"}
+    work = {name: task for name, task in work.items() if not only or name == only}
     waiting = [(name, task) for name, task in work.items() if not (base / f"{name}.trained" / ".done").exists()]
     for name, _ in waiting:
         for folder in (base / name, base / f"{name}.trained"):
@@ -157,10 +159,12 @@ def chosen(base: Path, asked: argparse.Namespace) -> list[Any]:
     import faults_processes
 
     subjects = (faults_memory, faults_disk, faults_processes, faults_pictures, faults_kept, faults_options)
+    subjects = (faults_memory,) if asked.task else subjects
     faults = [fault for subject in subjects for fault in subject.faults(base, asked.seed)]
     names = Counter(fault.name for fault in faults)
     if twice := [name for name, count in names.items() if count > 1]:
         raise RuntimeError(f"named twice: {twice}")
+    faults = [fault for fault in faults if not asked.task or fault.name.startswith(f"{asked.task},")]
     wanted = [fault for fault in faults if not asked.only or asked.only in f"{fault.kind}: {fault.name}"]
     return wanted[:: asked.thin]
 

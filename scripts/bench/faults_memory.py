@@ -81,7 +81,7 @@ def chosen(phases: Sequence[str], count: int, numbers: random.Random) -> list[tu
 
 def at_operators(base: Path, seed: int) -> Iterator[Fault]:
     """Yield faults at operators of all tasks."""
-    for task in TASKS:
+    for task in (task for task in TASKS if (base / f"{task}.trained").exists()):
         numbers = random.Random(f"{seed} {task}")
         phases = json.loads((base / f"{task}.trained" / CENSUS).read_text())
         for number, (phase, place) in enumerate(chosen(phases, SHARES[task], numbers)):

@@ -9,8 +9,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import torch
 
 from tests.integration.commands import run_directory, step_records, tiny_options, train, write_options
+from trainauto.core.batch import Batch
+from trainauto.core.records import StepRecord
+from trainauto.engine import loop
+from trainauto.engine.run import Run
 
 MIB = 2**20
 
@@ -41,6 +46,34 @@ def test_a_damaged_newest_checkpoint_is_replaced_by_the_one_before(
     assert "step_00000014 is damaged: state.pt has 100 of" in " ".join(done.stderr.split())
     assert "Traceback" not in done.stderr
     assert step_records(run) == before
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB"), "memory ran out: CUDA out of memory"),
+        (torch.AcceleratorError("CUDA error: device-side assert triggered\nSearch"), "the device failed: CUDA error: dev"),
+        (RuntimeError("cuDNN error: CUDNN_STATUS_INTERNAL_ERROR"), "the device failed: cuDNN error"),
+    ],
+)
+def test_what_is_not_run_again_ends_in_one_block_that_names_the_last_checkpoint(
+    tmp_path: Path, write_images: Callable[..., Path], monkeypatch: pytest.MonkeyPatch, error: Exception, said: str
+) -> None:
+    options = write_options(tmp_path / "run.yml", tiny_options(write_images("gt", 1)))
+    train_step = loop.train_step
+
+    def failing(run: Run, batch: Batch, data_seconds: float) -> StepRecord | None:
+        if run.progress.steps == 7:
+            raise error
+        return train_step(run, batch, data_seconds)
+
+    monkeypatch.setattr(loop, "train_step", failing)
+    done = train(options)
+    assert done.returncode == 1
+    assert "Traceback" not in done.stdout + done.stderr
+    assert done.stderr.strip().startswith(said)
+    assert "step_00000006 is the last whole checkpoint: continue from it with" in " ".join(done.stderr.split())
+    assert "in failing" in (run_directory(options) / "training.log").read_text()
 
 
 @pytest.fixture

@@ -11,8 +11,9 @@ from trainauto.core.run_events import DETAIL, EndStatus, RunEnd
 from trainauto.core.words import counted
 from trainauto.engine.oom_notes import write_oom_note
 from trainauto.engine.run import Run
-from trainauto.engine.run_errors import GroupOutOfMemoryError, OptimizerOutOfMemoryError
+from trainauto.engine.run_errors import GroupOutOfMemoryError, MachineFailedError, OptimizerOutOfMemoryError
 from trainauto.engine.warmup import lift_budget
+from trainauto.memory.monitor.oom import allocator_message, in_words, is_of_device, is_out_of_memory
 
 logger = logging.getLogger(__name__)
 
@@ -48,18 +49,40 @@ def reporting_failure(run: Run) -> Iterator[None]:
     except KeyboardInterrupt:
         run.reporter.end(_end(run, "interrupted", "stopped at once", resume_command=run.resume_command))
         raise
-    except BaseException as error:
+    except BaseException as raised:
+        error = _in_words(run, raised)
         # The first line is enough here: the command prints the whole of it. Errors of ours say what they are.
         message = str(error) if isinstance(error, TrainautoError) else f"{type(error).__name__}: {error}"
-        if isinstance(error, OSError):  # the command names the file and no line of code, which a plugin's author needs
-            logger.log(DETAIL, "this ended the run:", exc_info=error)
+        # The command names a file or a device, and no line of code, which a plugin's author needs.
+        if isinstance(error, OSError) or error is not raised:
+            logger.log(DETAIL, "this ended the run:", exc_info=raised)
         command = run.resume_command if run.last_checkpoint is not None else ""
         run.reporter.end(
             _end(run, "failed", next(iter(message.splitlines()), type(error).__name__), resume_command=command)
         )
-        raise
+        if error is raised:
+            raise
+        raise error from raised
     finally:
         lift_budget(run)
+
+
+def _in_words(run: Run, error: BaseException) -> BaseException:
+    """Return what is said of an error: of a lack of memory or a failed device that nothing else has put into words."""
+    if isinstance(error, TrainautoError):
+        return error
+    if is_out_of_memory(error):
+        what = f"memory ran out: {in_words(allocator_message(error))}"
+        advice = "Take smaller batches or a smaller model, or have other programs leave room."
+    elif is_of_device(error):
+        what = f"the device failed: {allocator_message(error)}"
+        advice = (
+            "What it computes after that is not to be trusted: nothing was tried again or saved. training.log has the "
+            "traceback; on CUDA, CUDA_LAUNCH_BLOCKING=1 has it name the operator."
+        )
+    else:
+        return error
+    return MachineFailedError(what, advice, run.last_checkpoint, run.resume_command)
 
 
 def end_of(run: Run, *, was_complete: bool) -> RunEnd:

@@ -133,3 +133,18 @@ class CannotRepeatError(TrainautoError):
             "are those before the pass. Go on from the last checkpoint, or with the next batch.\n  To have such steps "
             "run again, compute with a copy (x = x - mean in place of x.sub_(mean))."
         )
+
+
+class MachineFailedError(TrainautoError):
+    """Memory ran out where nothing is run again, or a device failed. Nothing is saved: the last checkpoint stands.
+
+    Args:
+        what: what failed, in words.
+        advice: what to do about it.
+        last: the last whole checkpoint; ``None`` where there is none.
+        resume_command: continues from it.
+    """
+
+    def __init__(self, what: str, advice: str, last: Path | None, resume_command: str) -> None:
+        stands = f"{last} is the last whole checkpoint: continue from it with {resume_command or '--auto_resume'}"
+        super().__init__(f"{what}\n  {advice}\n  {stands if last is not None else 'This run has no checkpoint yet.'}")

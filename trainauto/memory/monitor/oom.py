@@ -32,6 +32,12 @@ _MESSAGES = tuple(
 )
 """Beginnings of messages, by where they come from. Types tell the rest: torch's allocators of CUDA, HIP and XPU."""
 
+_OF_DEVICES = re.compile(
+    r"^((CUDA|HIP)( driver)? error: |cuDNN error: |(cu|hip)solver error: |(cu|hip)FFT error: "
+    r"|level_zero backend failed with error: |Native API failed\. )"
+)
+"""Beginnings of what devices and their libraries say, of whatever kind: the checks named above."""
+
 _FROM_ELSEWHERE = re.compile(r"^Caught \w+ in [^\n]*\.\nOriginal Traceback .*\n\w+: (.*)$", re.DOTALL)
 """What torch makes of an error in a worker of a DataLoader or in a replica: the traceback first, the message last."""
 
@@ -75,6 +81,13 @@ def is_out_of_memory(error: BaseException) -> bool:
         return isinstance(error, RuntimeError) and _tells_of_it(str(error))
     except MemoryError:  # under a budget of the whole process there may be none left for the words either
         return True
+
+
+def is_of_device(error: BaseException) -> bool:
+    """Say whether a device or one of its libraries has failed: what it computes after that is not to be trusted."""
+    return isinstance(error, torch.AcceleratorError) or (
+        isinstance(error, RuntimeError) and _OF_DEVICES.match(str(error)) is not None
+    )
 
 
 def _tells_of_it(message: str) -> bool:
