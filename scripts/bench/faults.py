@@ -23,7 +23,7 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
-from faults_forks import Forked, forked, load
+from faults_forks import LOADED, OF_IMAGES, Forked, forked, load
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "scripts")]  # the package of this repository, and tiny_vlm.py
@@ -39,7 +39,7 @@ BEGIN, END = "<!-- measured -->", "<!-- end -->"
 def main(arguments: Sequence[str] | None = None) -> int:
     """Try all faults that are asked for; return 1 where one was neither survived nor one clear block."""
     asked = parsed(arguments)
-    load()
+    load(OF_IMAGES if asked.task == "sr" else LOADED)
     import faults_verdicts
 
     begun = time.monotonic()

@@ -8,18 +8,22 @@ import threading
 import time
 import traceback
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 
-LOADED = (
+OF_IMAGES = (
     *("trainauto.cli", "trainauto.build", "trainauto.engine.loop", "trainauto.commands.run_train"),
-    *(f"trainauto.builders.{task}" for task in ("super_resolution", "language_model", "multitask", "finetune")),
+    *("trainauto.builders.super_resolution", "torch._dynamo", "cv2"),
+)
+LOADED = (
+    *OF_IMAGES,
+    *(f"trainauto.builders.{task}" for task in ("language_model", "multitask", "finetune")),
     *("trainauto.commands.run_replay", "trainauto.commands.report_page", "trainauto.huggingface"),
-    *("torch._dynamo", "transformers.models.gpt2.modeling_gpt2", "transformers.models.llama.modeling_llama"),
-    *("transformers.models.qwen3_vl.modeling_qwen3_vl", "cv2", "PIL.Image"),
+    *("transformers.models.gpt2.modeling_gpt2", "transformers.models.llama.modeling_llama"),
+    *("transformers.models.qwen3_vl.modeling_qwen3_vl", "PIL.Image"),
 )
 """What runs of all tasks load: seconds of CPU time, spent once."""
 
@@ -27,14 +31,14 @@ HANG_S = 60.0
 POLL_S = 0.02
 
 
-def load() -> None:
-    """Load what runs load, in the environment that commands set; compute nothing, for threads do not survive a fork."""
+def load(names: Sequence[str] = LOADED) -> None:
+    """Load what runs load, in the environment that commands set. Threads do not survive a fork: nothing is computed."""
     from trainauto.core.process import set_environment, without_garbage_collection
 
     set_environment()
     warnings.simplefilter("ignore")
     with without_garbage_collection():
-        for name in LOADED:
+        for name in names:
             import_module(name)
 
 

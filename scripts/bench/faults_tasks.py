@@ -1,6 +1,7 @@
 """The runs that faults.py disturbs: option files and data of seconds, a loop of one's own, a Trainer."""
 
 import json
+import logging
 import os
 import shutil
 import sys
@@ -70,7 +71,7 @@ def sr_options(**changes: Any) -> dict[str, Any]:
             "total_iter": STEPS,
             "losses": [{"type": "l1loss"}],
             "optim_g": {"type": "Adam", "lr": 1e-3, "eps": 1e-4},
-            "ema_decay": 0.9,
+            "ema_decay": 0.6,  # a longer average would be warned of
             "grad_clip": 0.05,
         },
         "val": {"val_freq": 6, "save_img": True, "metrics": {"psnr": {"type": "calculate_psnr"}}},
@@ -205,7 +206,9 @@ def own_loop(injected: Injected, folder: Path) -> int:
     with loop:
         for batch in loop.batches(epochs=2):
             with injected():
-                loop.step(batch)
+                step = loop.step(batch)
+            if step.out_of_memory or step.pieces:
+                print(f"out of memory {step.out_of_memory} times, in pieces {step.pieces}")
             if loop.progress.steps % 4 == 0:
                 state = {name: part.state_dict() for name, part in parts.items()}
                 torch.save({**state, "random": torch.get_rng_state()}, folder / "kept.new")
@@ -289,6 +292,7 @@ def trained(task: str, *words: str, injected: Injected = nullcontext) -> int:
         injected: is active while it trains.
     """
     if task in CODE:
+        logging.basicConfig(stream=sys.stdout)
         return printing_errors(lambda: CODE[task](injected, Path.cwd()))
     from trainauto.engine import loop
 

@@ -51,8 +51,14 @@ def test_a_damaged_newest_checkpoint_is_replaced_by_the_one_before(
 @pytest.mark.parametrize(
     ("error", "said"),
     [
-        (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB"), "memory ran out: CUDA out of memory"),
-        (torch.AcceleratorError("CUDA error: device-side assert triggered\nSearch"), "the device failed: CUDA error: dev"),
+        (
+            torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB"),
+            "memory ran out: CUDA out of memory",
+        ),
+        (
+            torch.AcceleratorError("CUDA error: device-side assert triggered\nSearch"),
+            "the device failed: CUDA error: dev",
+        ),
         (RuntimeError("cuDNN error: CUDNN_STATUS_INTERNAL_ERROR"), "the device failed: cuDNN error"),
     ],
 )
