@@ -172,6 +172,7 @@ def test_validate_trains_a_step_and_leaves_nothing(here: Path) -> None:
         ({"model": {"type": "DigitModel"}}, "type", "there is no multitask-model named 'DigitModel'"),
         ({"model": {"type": "DigitsModel", "hiden_size": 8}}, "hiden_size", "has no argument 'hiden_size'"),
         ({"model": {"type": "DigitsModel", "hidden_size": 9}}, "model", "heads divides hidden_size"),
+        ({"model": {"type": "DigitsModel", "hidden_size": 2**40}}, "model", "does not fit into memory: "),
         ({"datasets": {"train": {"type": "DigitTask"}}}, "type", "there is no sample-set named 'DigitTask'"),
         ({"datasets": {"train": {"type": "DigitTasks", "samples": 0}}}, "samples", "samples is 1 or more"),
         ({"datasets": {"train": {"type": "DigitTasks", "part": "val"}}}, "part", "part"),

@@ -112,5 +112,13 @@ def build_component(
                     f"{registry.kind} '{name}': {error}", argument=argument if argument in checked else ""
                 )
                 raise InputError(problem) from error
+            except (RuntimeError, MemoryError) as error:
+                from trainauto.memory.monitor.oom import allocator_message, in_words, is_out_of_memory
+
+                if not is_out_of_memory(error):
+                    raise
+                what = f"{registry.kind} '{name}' does not fit into memory: {in_words(allocator_message(error))}"
+                advice = "Write smaller values, or have other programs leave room."
+                raise InputError(Problem(what, advice=advice)) from error
 
     return construct
