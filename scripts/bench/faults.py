@@ -11,6 +11,7 @@ import argparse
 import json
 import os
 import platform
+import re
 import shutil
 import sys
 import tempfile
@@ -262,7 +263,7 @@ def example(found: Sequence[Mapping[str, Any]]) -> str:
     """Return a message of a kind, of those that ended in a block if there are any."""
     said = [one["message"] for one in found if one["message"] and one["outcome"] == "one clear block"]
     said += [one["message"] for one in found if one["message"]]
-    return said[0].replace("|", "\\|").replace("<", "&lt;") if said else ""
+    return re.sub(r"/\S*/fault\d+/run/", "", said[0]).replace("|", "\\|").replace("<", "&lt;") if said else ""
 
 
 def write(page: Path, found: Mapping[str, Mapping[str, Any]], seconds: float, arguments: Sequence[str]) -> None:
