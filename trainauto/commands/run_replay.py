@@ -171,7 +171,9 @@ def replay(logged: LoggedRun, loaded: Sequence[LoadedOptions[FileOptions]]) -> i
     try:
         planned_batches_of(batches)
     except ValueError as error:
-        raise InputError(Problem(f"{logged.directory.records} is not whole: {error}")) from None
+        raise InputError(
+            Problem(f"{logged.directory.records} is not whole: {error}", advice="Replay a run whose log is intact.")
+        ) from None
     decisions: dict[int, list[Decision]] = {}
     rollbacks: list[Rollback] = []
     for step, decision in logged_decisions(logged.directory):
