@@ -59,8 +59,10 @@ def check_discriminator(loaded: LoadedOptions[Any], path: KeyPath, tree: Any) ->
         all(is_valid(loaded, key) for key in ("model_type", *(key for key, *_ in KEYS)))
         and options.model_type in MODELS
     ):
-        losses = enumerate(options.train.losses)
-        _refuse(loaded, MODELS.get(options.model_type), [position for position, loss in losses if judges(loss.type)])
+        judging = [judges(loss.type) for loss in options.train.losses]
+        if None not in judging:
+            positions = [position for position, one in enumerate(judging) if one]
+            _refuse(loaded, MODELS.get(options.model_type), positions)
 
 
 def _refuse(loaded: LoadedOptions, model_class: Callable[..., Any], judging: Sequence[int]) -> None:

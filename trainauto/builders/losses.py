@@ -99,10 +99,13 @@ def check_targets(loaded: LoadedOptions, found: Collection[str]) -> None:
             raise InputError(Problem(message, advice="Write `target: gt`, or remove it."))
 
 
-def judges(name: str) -> bool:
-    """Say whether a loss is that of a discriminator; one of a plugin may be any callable."""
+def judges(name: str) -> bool | None:
+    """Say whether a loss is that of a discriminator; ``None`` where only building it can tell.
+
+    A plugin may register any callable, and may yet bring a name that is not known.
+    """
     kind = LOSSES.get(name) if name in LOSSES else None
-    return isinstance(kind, type) and issubclass(kind, GANLoss)
+    return issubclass(kind, GANLoss) if isinstance(kind, type) else None
 
 
 def _warn_of_late(options: Options, chosen: LossTermOptions) -> None:

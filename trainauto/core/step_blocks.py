@@ -49,7 +49,7 @@ class _Form:
     @classmethod
     def of(cls, line: bytes) -> "_Form | None":
         """Return the form of a line; ``None`` where it holds no step, or text in the place of a number."""
-        tokens = [match.start() for match in _TOKEN.finditer(_prepared(line))]
+        tokens = [match.span() for match in _TOKEN.finditer(_prepared(line))]
         spans = [match.span(1) for match in _NUMBER.finditer(line) if match[1] is not None]
         numbered, end = b"", 0
         for number, (begin, after) in enumerate(spans):
@@ -59,9 +59,9 @@ class _Form:
         for keys, number in _leaves({key: entry[key] for key in VARYING & entry.keys()}):
             if number is None or keys == ("peak", "limit"):
                 continue
-            if not isinstance(number, int):
+            if not isinstance(number, int) or spans[number] not in tokens:  # as 1e16: an exponent without a sign
                 return None
-            places[keys] = tokens.index(spans[number][0])
+            places[keys] = tokens.index(spans[number])
         if not {("step",), ("data_s",), ("step_s",)} <= places.keys():
             return None
         return cls(len(tokens), places, tuple(sorted(set(range(len(tokens))) - set(places.values()))))

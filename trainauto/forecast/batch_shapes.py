@@ -85,7 +85,7 @@ class BatchShapes:
         """Return what grows, in the order of the bounds; samples without bounds come last.
 
         Memory follows a size as the smallest tensor with that size does: a side of images by its square, tokens by
-            themselves. This holds even where a mask is as wide as it is long (what grows so is then found by traces).
+        themselves. This holds even where a mask is as wide as it is long (what grows so is then found by traces).
 
         Raises:
             InputError: a bound is missing, is no bound, or is of nothing in the batch.

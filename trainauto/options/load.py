@@ -142,7 +142,8 @@ def load_options(path: Path, overrides: Sequence[str] = (), folder: Path | None 
         task = named_task(tree, places, plugin_folders(path, folder))
     except InputError as error:
         problems += error.problems
-        if (meant := nearest_task(tree)) is None:
+        is_unknown = error.problems[0].place == places.of_value((KEY,))  # a plugin that fails may bring the task
+        if not is_unknown or (meant := nearest_task(tree)) is None:
             raise InputError(in_file_order(problems, printable(str(path)))) from error
         task = meant
     options, findings = _validated(tree, twice, task)

@@ -38,6 +38,9 @@ _OF_DEVICES = re.compile(
 )
 """Beginnings of what devices and their libraries say, of whatever kind: the checks named above."""
 
+_OF_ARGUMENTS = re.compile(r"_(INVALID_(VALUE|SIZE|TYPE)|BAD_PARAM|NOT_SUPPORTED)\b")
+"""States that libraries return for arguments that a program gave: the device is sound."""
+
 _FROM_ELSEWHERE = re.compile(r"^Caught \w+ in [^\n]*\.\nOriginal Traceback .*\n\w+: (.*)$", re.DOTALL)
 """What torch makes of an error in a worker of a DataLoader or in a replica: the traceback first, the message last."""
 
@@ -85,12 +88,19 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 def is_of_device(error: BaseException) -> bool:
     """Say whether a device or one of its libraries has failed: what it computes after that is not to be trusted."""
-    return isinstance(error, torch.AcceleratorError) or (
-        isinstance(error, RuntimeError) and _OF_DEVICES.match(str(error)) is not None
-    )
+    if isinstance(inner := getattr(error, "inner_exception", None), Exception):
+        return is_of_device(inner)
+    if isinstance(error, torch.AcceleratorError):
+        return True
+    message = _original(str(error)) if isinstance(error, RuntimeError) else ""
+    return _OF_DEVICES.match(message) is not None and _OF_ARGUMENTS.search(message) is None
 
 
 def _tells_of_it(message: str) -> bool:
-    if (original := _FROM_ELSEWHERE.match(message)) is not None:
-        message = original[1].rstrip()
-    return any(pattern.match(message) for pattern in _MESSAGES)
+    return any(pattern.match(_original(message)) for pattern in _MESSAGES)
+
+
+def _original(message: str) -> str:
+    """Return the message of an error that torch has wrapped, and any other as it is."""
+    wrapped = _FROM_ELSEWHERE.match(message)
+    return message if wrapped is None else wrapped[1].rstrip()

@@ -180,10 +180,13 @@ class _Tail:
             self._number = os.fstat(file.fileno()).st_ino
             file.seek(self._offset)
             while lines := file.readlines(CHUNK_BYTES):
-                if not lines[-1].endswith(b"\n"):
+                is_whole = lines[-1].endswith(b"\n")
+                if not is_whole:
                     lines.pop()  # it is being written
                 self._offset += sum(map(len, lines))
                 yield lines
+                if not is_whole:  # its rest may have come meanwhile, and is no line of its own
+                    return
 
     def lines(self) -> Iterator[dict[str, Any]]:
         """Yield the whole lines of JSON that were not yielded before; what cannot be read is passed over."""

@@ -83,7 +83,7 @@ def test_texts_have_many_lengths() -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ({"samples": 0}, "samples is 1 or more"),
+        ({"samples": 0}, "samples is 1 to 1048576, got 0"),
         ({"part": "val"}, "part is train or test"),
         ({"shares": {"T4": 1.0}}, "shares has T4; tasks are T1, T2, T3"),
         ({"shares": {"T1": 0.0}}, "shares are 0 or more"),

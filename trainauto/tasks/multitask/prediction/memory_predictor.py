@@ -288,7 +288,7 @@ class MemoryPredictor:
                 it is still held; else it is the peak of one sample.
         """
         held = newest_batch() if samples is None else None
-        batch = _Recorded({task: samples or 1}) if held is None else _Recorded.of(held)
+        batch = _Recorded({task: 1 if samples is None else samples}) if held is None else _Recorded.of(held)
         if not batch.tasks.keys() <= self._sizes.keys():
             batch = _Recorded({task: 1})
         peak_bytes = round(actual_memory_mib * MIB)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from trainauto.core.words import counted
-from trainauto.tasks.sr.recognition.rules import Guess, Shapes, _count, _head, _root
+from trainauto.tasks.sr.recognition.rules import Guess, Shapes, _count, _given, _head, _root
 
 
 def _artcnn(shapes: Shapes) -> Guess | None:
@@ -14,7 +14,7 @@ def _artcnn(shapes: Shapes) -> Guess | None:
         return None
     filters, taken, kernel_size, _ = shapes["conv0.weight"]
     blocks = _count(shapes, r"res_block\.(\d+)\.conv\.")
-    given, scale = _pixels(shapes["depth_to_space.upscale.0.weight"][0], taken)
+    given, scale = _given(shapes["depth_to_space.upscale.0.weight"][0], taken)
     arguments: dict[str, Any] = {
         "num_in_ch": taken,
         "num_out_ch": given,
@@ -34,7 +34,7 @@ def _rtmosr(shapes: Shapes) -> Guess | None:
     enlarged = shapes["to_img.0.conv_3x3_rep.weight"][0]
     # Grey files are rare; of colours, folded pixels are 3 channels of 4 or of 16.
     taken = 3 if values % 3 == 0 else 1
-    given, within = _pixels(enlarged, taken)
+    given, within = _given(enlarged, taken)
     blocks = _count(shapes, r"body\.(\d+)\.")
     arguments: dict[str, Any] = {
         "num_in_ch": taken,
@@ -124,7 +124,7 @@ def _lmlt(shapes: Shapes) -> Guess | None:
         return None
     dim, taken = shapes["to_feat.weight"][:2]
     blocks = _count(shapes, r"feats\.(\d+)\.")
-    given, scale = _pixels(shapes["to_img.0.weight"][0], taken)
+    given, scale = _given(shapes["to_img.0.weight"][0], taken)
     arguments: dict[str, Any] = {
         "num_in_ch": taken,
         "num_out_ch": given,
@@ -142,7 +142,7 @@ def _elan(shapes: Shapes) -> Guess | None:
         return None
     width, taken = shapes["head.0.weight"][:2]
     blocks, shared = _count(shapes, r"body\.(\d+)\."), _count(shapes, r"body\.0\.modules_lfe\.lfe_(\d+)\.")
-    given, scale = _pixels(shapes["tail.0.weight"][0], taken)
+    given, scale = _given(shapes["tail.0.weight"][0], taken)
     arguments: dict[str, Any] = {
         "num_in_ch": taken,
         "num_out_ch": given,
@@ -186,12 +186,6 @@ def _escreal(shapes: Shapes) -> Guess | None:
     return Guess("ESC-Real", ("escrealm", "escrealm_xl"), scale, sizes, arguments, unsure_of(upsampler, within))
 
 
-def _pixels(values: int, taken: int) -> tuple[int, int]:
-    """Return channels and scale of an output of so many values a pixel; ``taken`` are the channels of the input."""
-    given = taken if _root(values / taken) ** 2 * taken == values else 3
-    return given, _root(values / given)
-
-
 def uni_upsample_of(shapes: Shapes, prefix: str, taken: int) -> tuple[str, int, int, int]:
     """Return head, scale, channels of the output and channels in between of :class:`~..archs.uni_upsample.UniUpsample`.
 
@@ -209,7 +203,7 @@ def uni_upsample_of(shapes: Shapes, prefix: str, taken: int) -> tuple[str, int, 
         return "", 1, taken, 0
     first, last = own[f"{places[0]}.weight"], own[f"{places[-1]}.weight"]
     if places == [0]:
-        given, scale = _pixels(first[0], taken)
+        given, scale = _given(first[0], taken)
         return "pixelshuffledirect" if scale > 1 else "", scale, given, 0
     if places[0] == 1:
         return "pa_up", 2 ** ((len(places) - 1) // 2), last[0], last[1]

@@ -98,7 +98,10 @@ def _told(state: Mapping[str, Tensor]) -> Recognised | None:
     """Return the network that weights are of, by themselves."""
     shapes = {name: tuple(tensor.shape) for name, tensor in state.items()}
     for rule in (*RULES, *COMMUNITY_RULES):
-        guess = rule(shapes)
+        try:
+            guess = rule(shapes)
+        except (KeyError, IndexError, ValueError, ZeroDivisionError):  # names half match those of the network
+            continue
         if guess is not None and (recognised := _ours(guess, shapes)) is not None:
             return recognised
     with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
