@@ -132,9 +132,12 @@ def within_reason(
     hook = register_module_parameter_registration_hook(count)
     try:
         yield
-    except TrainautoError:
-        raise
-    except Exception as error:  # constructors of many hands: they raise what they like
+    except Exception as raised:  # constructors of many hands: they raise what they like
+        error = raised
+        while isinstance(error, TrainautoError) and isinstance(error.__cause__, Exception):
+            error = error.__cause__
+        if isinstance(raised, TrainautoError) and not is_out_of_memory(error):
+            raise  # told already; a shortage is told of the whole component, and here its argument is known
         said = next(iter(str(error).splitlines()), "")
         if is_out_of_memory(error):
             message = f"{what} does not fit the memory of this machine{f': {said}' if said else ''}"
