@@ -6,7 +6,7 @@ from itertools import chain, islice, product
 
 import numpy as np
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from tests.unit.data.packing.sets_of_samples import lognormal, packing_inputs
@@ -68,6 +68,7 @@ def test_every_text_once_an_epoch_on_any_ranks(inputs: tuple, order, world_size:
         assert [(s.epoch, s.samples) for s in of_ranks] == [(epoch + 1, 0)] * world_size
 
 
+@settings(deadline=None)  # another process on the core makes a case slow, not wrong
 @given(INPUTS, ORDERS, st.integers(1, 6), st.data())
 def test_resume_anywhere_gives_exactly_the_rest(inputs: tuple, order, world_size: int, data: st.DataObject) -> None:
     """From the state of a sampler that ran so far, and from pure arithmetic; in this epoch and in the next.
