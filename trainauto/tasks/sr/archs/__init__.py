@@ -1,16 +1,16 @@
 """Networks. Importing this package registers them all; :mod:`.registry` says what each promises."""
 
-from trainauto.tasks.sr.archs.artcnn_arch import ArtCNN, artcnn_r8f64
+from trainauto.tasks.sr.archs.artcnn_arch import ArtCNN
 from trainauto.tasks.sr.archs.compact_arch import SRVGGNetCompact
 from trainauto.tasks.sr.archs.dunet_arch import DUnet
 from trainauto.tasks.sr.archs.ecbsr_arch import ECBSR
 from trainauto.tasks.sr.archs.edsr_arch import EDSR
-from trainauto.tasks.sr.archs.elan_arch import ELAN, elan_light
-from trainauto.tasks.sr.archs.escreal_arch import ESCRealM, escrealm_xl
+from trainauto.tasks.sr.archs.elan_arch import ELAN
+from trainauto.tasks.sr.archs.escreal_arch import ESCRealM
 from trainauto.tasks.sr.archs.hit_arch import HiTSIR, HiTSNG, HiTSRF
 from trainauto.tasks.sr.archs.legacy_keys import modern_keys
-from trainauto.tasks.sr.archs.lmlt_arch import LMLT, lmlt_large, lmlt_tiny
-from trainauto.tasks.sr.archs.man_arch import MAN, man_light, man_tiny
+from trainauto.tasks.sr.archs.lmlt_arch import LMLT
+from trainauto.tasks.sr.archs.man_arch import MAN
 from trainauto.tasks.sr.archs.metagan_arch import MetaGAN
 from trainauto.tasks.sr.archs.mosrv2_arch import MoSRv2
 from trainauto.tasks.sr.archs.msrresnet_arch import MSRResNet
@@ -21,10 +21,10 @@ from trainauto.tasks.sr.archs.patchgan_arch import (
 )
 from trainauto.tasks.sr.archs.registry import ARCHS, is_discriminator
 from trainauto.tasks.sr.archs.rrdbnet_arch import RRDBNet
-from trainauto.tasks.sr.archs.rtmosr_arch import RTMoSR, rtmosr_l, rtmosr_ul
-from trainauto.tasks.sr.archs.span_arch import SPAN, span_s
-from trainauto.tasks.sr.archs.spanplus_arch import SPANPlus, spanplus_s, spanplus_st, spanplus_sts
-from trainauto.tasks.sr.archs.swinir_arch import SwinIR, swinir_l, swinir_light
+from trainauto.tasks.sr.archs.rtmosr_arch import RTMoSR
+from trainauto.tasks.sr.archs.span_arch import SPAN
+from trainauto.tasks.sr.archs.spanplus_arch import SPANPlus
+from trainauto.tasks.sr.archs.swinir_arch import SwinIR
 from trainauto.tasks.sr.archs.unet_discriminator_arch import UNetDiscriminatorSN
 from trainauto.tasks.sr.archs.vgg_discriminator_arch import VGGStyleDiscriminator
 
@@ -55,21 +55,6 @@ __all__ = [
     "SwinIR",
     "UNetDiscriminatorSN",
     "VGGStyleDiscriminator",
-    "artcnn_r8f64",
-    "elan_light",
-    "escrealm_xl",
     "is_discriminator",
-    "lmlt_large",
-    "lmlt_tiny",
-    "man_light",
-    "man_tiny",
     "modern_keys",
-    "rtmosr_l",
-    "rtmosr_ul",
-    "span_s",
-    "spanplus_s",
-    "spanplus_st",
-    "spanplus_sts",
-    "swinir_l",
-    "swinir_light",
 ]

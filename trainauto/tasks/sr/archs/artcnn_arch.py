@@ -5,7 +5,7 @@ from torch import Tensor, nn
 
 from trainauto.core.plan import SizeRequirements
 from trainauto.tasks.sr.archs.argument_checks import require_odd, require_positive_integers
-from trainauto.tasks.sr.archs.registry import ARCHS
+from trainauto.tasks.sr.archs.registry import ARCHS, register_preset
 
 
 def _conv(given: int, made: int, kernel_size: int) -> nn.Conv2d:
@@ -90,14 +90,6 @@ class ArtCNN(nn.Module):
         return self.depth_to_space(self.res_block(shallow) + shallow)
 
 
-@ARCHS.register("artcnn_r8f64")
-def artcnn_r8f64(
-    num_in_ch: int = 3,
-    num_out_ch: int = 3,
-    scale: int = 4,
-    filters: int = 64,
-    n_block: int = 8,
-    kernel_size: int = 3,
-) -> ArtCNN:
-    """Build ArtCNN of half the depth and two thirds of the width; see :class:`ArtCNN` for the arguments."""
-    return ArtCNN(num_in_ch, num_out_ch, scale, filters, n_block, kernel_size)
+register_preset(
+    ArtCNN, "artcnn_r8f64", about="ArtCNN of half the depth and two thirds of the width", filters=64, n_block=8
+)

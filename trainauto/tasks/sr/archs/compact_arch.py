@@ -9,7 +9,7 @@ from trainauto.tasks.sr.archs.argument_checks import (
     require_choice,
     require_positive_integers,
 )
-from trainauto.tasks.sr.archs.registry import ARCHS
+from trainauto.tasks.sr.archs.registry import ARCHS, register_preset
 
 ACTIVATIONS = ("prelu", "relu", "leakyrelu")
 LEAKY_SLOPE = 0.1
@@ -73,33 +73,17 @@ class SRVGGNetCompact(nn.Module):
         return residual + F.interpolate(image, scale_factor=self.scale, mode="nearest")
 
 
-@ARCHS.register("ultracompact")
-def ultracompact(
-    num_in_ch: int = 3,
-    num_out_ch: int = 3,
-    scale: int = 4,
-    num_feat: int = 64,
-    num_conv: int = 8,
-    act_type: str = "prelu",
-) -> SRVGGNetCompact:
-    """Build traiNNer's compact of half the depth; see :class:`SRVGGNetCompact` for the arguments."""
-    return SRVGGNetCompact(num_in_ch, num_out_ch, scale, num_feat, num_conv, act_type)
-
-
-@ARCHS.register("superultracompact")
-def superultracompact(
-    num_in_ch: int = 3,
-    num_out_ch: int = 3,
-    scale: int = 4,
-    num_feat: int = 24,
-    num_conv: int = 8,
-    act_type: str = "prelu",
-) -> SRVGGNetCompact:
-    """Build traiNNer's compact of half the depth and a third of the width; see :class:`SRVGGNetCompact`."""
-    return SRVGGNetCompact(num_in_ch, num_out_ch, scale, num_feat, num_conv, act_type)
-
-
 def _activation(name: str, channels: int) -> nn.Module:
     if name == "prelu":
         return nn.PReLU(channels)
     return nn.ReLU(inplace=True) if name == "relu" else nn.LeakyReLU(LEAKY_SLOPE, inplace=True)
+
+
+register_preset(SRVGGNetCompact, "ultracompact", about="traiNNer's compact of half the depth", num_conv=8)
+register_preset(
+    SRVGGNetCompact,
+    "superultracompact",
+    about="traiNNer's compact of half the depth and a third of the width",
+    num_feat=24,
+    num_conv=8,
+)

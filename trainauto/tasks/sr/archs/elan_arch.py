@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from trainauto.core.plan import SizeRequirements
 from trainauto.tasks.sr.archs.argument_checks import require_numbers, require_positive_integers
 from trainauto.tasks.sr.archs.padding import reflect_to_multiple
-from trainauto.tasks.sr.archs.registry import ARCHS
+from trainauto.tasks.sr.archs.registry import ARCHS, register_preset
 from trainauto.tasks.sr.archs.swin_block import from_windows, to_windows
 
 DIRECTIONS = ((1, 2), (1, 0), (2, 1), (0, 1), (1, 1))
@@ -175,16 +175,6 @@ class ELAN(nn.Module):
         return self.tail(self.body(shallow) + shallow)[..., : height * self.scale, : width * self.scale]
 
 
-@ARCHS.register("elan_light")
-def elan_light(
-    num_in_ch: int = 3,
-    num_out_ch: int = 3,
-    scale: int = 4,
-    window_sizes: Sequence[int] = (4, 8, 16),
-    m_elan: int = 24,
-    c_elan: int = 60,
-    n_share: int = 1,
-    r_expand: int = 2,
-) -> ELAN:
-    """Build the light ELAN, whose layers share attention in pairs; see :class:`ELAN` for the arguments."""
-    return ELAN(num_in_ch, num_out_ch, scale, window_sizes, m_elan, c_elan, n_share, r_expand)
+register_preset(
+    ELAN, "elan_light", about="The light ELAN, whose layers share attention in pairs", m_elan=24, c_elan=60, n_share=1
+)

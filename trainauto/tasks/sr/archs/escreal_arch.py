@@ -8,7 +8,7 @@ from trainauto.core.plan import SizeRequirements
 from trainauto.tasks.sr.archs.argument_checks import require_above_zero, require_odd, require_positive_integers
 from trainauto.tasks.sr.archs.channel_norms import ChannelLayerNorm
 from trainauto.tasks.sr.archs.padding import reflect_around, reflect_to_multiple
-from trainauto.tasks.sr.archs.registry import ARCHS
+from trainauto.tasks.sr.archs.registry import ARCHS, register_preset
 from trainauto.tasks.sr.archs.swin_block import from_windows, relative_position_index, to_windows
 from trainauto.tasks.sr.archs.uni_upsample import UniUpsample
 
@@ -250,37 +250,13 @@ class ESCRealM(nn.Module):
         return self.to_img(features)[..., : height * self.scale, : width * self.scale]
 
 
-@ARCHS.register("escrealm_xl")
-def escrealm_xl(
-    num_in_ch: int = 3,
-    num_out_ch: int = 3,
-    scale: int = 4,
-    dim: int = 128,
-    pdim: int = 32,
-    kernel_size: int = 13,
-    n_blocks: int = 16,
-    conv_blocks: int = 5,
-    window_size: int = 32,
-    num_heads: int = 8,
-    exp_ratio: float = 2.0,
-    mid_dim: int = 64,
-    upsampler: str = "pixelshuffle",
-    unshuffle_mod: bool = False,
-) -> ESCRealM:
-    """Build the largest ESC-Real; see :class:`ESCRealM` for the arguments."""
-    return ESCRealM(
-        num_in_ch=num_in_ch,
-        num_out_ch=num_out_ch,
-        scale=scale,
-        dim=dim,
-        pdim=pdim,
-        kernel_size=kernel_size,
-        n_blocks=n_blocks,
-        conv_blocks=conv_blocks,
-        window_size=window_size,
-        num_heads=num_heads,
-        exp_ratio=exp_ratio,
-        mid_dim=mid_dim,
-        upsampler=upsampler,
-        unshuffle_mod=unshuffle_mod,
-    )
+register_preset(
+    ESCRealM,
+    "escrealm_xl",
+    about="The largest ESC-Real",
+    dim=128,
+    pdim=32,
+    n_blocks=16,
+    num_heads=8,
+    upsampler="pixelshuffle",
+)

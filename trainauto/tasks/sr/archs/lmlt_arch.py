@@ -8,7 +8,7 @@ from trainauto.core.plan import SizeRequirements
 from trainauto.tasks.sr.archs.argument_checks import require_above_zero, require_positive_integers
 from trainauto.tasks.sr.archs.channel_norms import ChannelLayerNorm
 from trainauto.tasks.sr.archs.padding import reflect_to_multiple
-from trainauto.tasks.sr.archs.registry import ARCHS
+from trainauto.tasks.sr.archs.registry import ARCHS, register_preset
 from trainauto.tasks.sr.archs.swin_block import from_windows, to_windows
 
 WINDOW, LEVELS = 8, 4
@@ -145,31 +145,5 @@ class LMLT(nn.Module):
         return self.to_img((self.feats(shallow) + shallow)[..., :height, :width])
 
 
-@ARCHS.register("lmlt_large")
-def lmlt_large(
-    num_in_ch: int = 3,
-    num_out_ch: int = 3,
-    scale: int = 4,
-    dim: int = 84,
-    n_blocks: int = 8,
-    ffn_scale: float = 2.0,
-    drop_rate: float = 0.0,
-    attn_drop_rate: float = 0.0,
-) -> LMLT:
-    """Build the large LMLT; see :class:`LMLT` for the arguments."""
-    return LMLT(num_in_ch, num_out_ch, scale, dim, n_blocks, ffn_scale, drop_rate, attn_drop_rate)
-
-
-@ARCHS.register("lmlt_tiny")
-def lmlt_tiny(
-    num_in_ch: int = 3,
-    num_out_ch: int = 3,
-    scale: int = 4,
-    dim: int = 36,
-    n_blocks: int = 8,
-    ffn_scale: float = 2.0,
-    drop_rate: float = 0.0,
-    attn_drop_rate: float = 0.0,
-) -> LMLT:
-    """Build the tiny LMLT; see :class:`LMLT` for the arguments."""
-    return LMLT(num_in_ch, num_out_ch, scale, dim, n_blocks, ffn_scale, drop_rate, attn_drop_rate)
+register_preset(LMLT, "lmlt_large", about="The large LMLT", dim=84)
+register_preset(LMLT, "lmlt_tiny", about="The tiny LMLT", dim=36)

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from trainauto.core.plan import SizeRequirements
 from trainauto.tasks.sr.archs.argument_checks import require_positive_integers
-from trainauto.tasks.sr.archs.registry import ARCHS
+from trainauto.tasks.sr.archs.registry import ARCHS, register_preset
 from trainauto.tasks.sr.archs.rgb_mean import RGB_MEAN
 
 EPS = 1e-6
@@ -214,29 +214,5 @@ class MAN(nn.Module):
         return self.add_mean(enlarged) if self.norm else enlarged
 
 
-@ARCHS.register("man_light")
-def man_light(
-    num_in_ch: int = 3,
-    num_out_ch: int = 3,
-    scale: int = 4,
-    n_resblocks: int = 24,
-    n_resgroups: int = 1,
-    n_feats: int = 60,
-    norm: bool = True,
-) -> MAN:
-    """Build the published light MAN; see :class:`MAN` for the arguments."""
-    return MAN(num_in_ch, num_out_ch, scale, n_resblocks, n_resgroups, n_feats, norm)
-
-
-@ARCHS.register("man_tiny")
-def man_tiny(
-    num_in_ch: int = 3,
-    num_out_ch: int = 3,
-    scale: int = 4,
-    n_resblocks: int = 5,
-    n_resgroups: int = 1,
-    n_feats: int = 48,
-    norm: bool = True,
-) -> MAN:
-    """Build the published tiny MAN; see :class:`MAN` for the arguments."""
-    return MAN(num_in_ch, num_out_ch, scale, n_resblocks, n_resgroups, n_feats, norm)
+register_preset(MAN, "man_light", about="The published light MAN", n_resblocks=24, n_feats=60)
+register_preset(MAN, "man_tiny", about="The published tiny MAN", n_resblocks=5, n_feats=48)

@@ -18,7 +18,9 @@ Images are floats in [0, 1]. BatchNorm, too, couples the samples of a batch, whi
 that enlarge images ELAN alone does.
 """
 
+import inspect
 from collections.abc import Callable
+from typing import Any
 
 from torch import nn
 
@@ -26,6 +28,28 @@ from trainauto.core.registry import Registry
 
 ARCHS: Registry[Callable[..., nn.Module]] = Registry("network")
 """Networks by registered name."""
+
+
+def register_preset(network: type[nn.Module], *names: str, about: str, **defaults: object) -> None:
+    """Register a network under further names, with other defaults; every argument can still be given.
+
+    Args:
+        network: class of the network.
+        names: of the preset; the first is the one shown.
+        about: what the preset is, for the reference of options.
+        defaults: arguments whose defaults differ.
+    """
+    signature = inspect.signature(network)
+    parameters = [one.replace(default=defaults.get(one.name, one.default)) for one in signature.parameters.values()]
+
+    def build(*positional: Any, **arguments: Any) -> nn.Module:
+        return network(**{**defaults, **signature.bind_partial(*positional, **arguments).arguments})
+
+    build.__name__ = build.__qualname__ = names[0]
+    build.__module__ = network.__module__
+    build.__doc__ = f"{about}; see :class:`{network.__name__}` for the arguments."
+    build.__signature__ = signature.replace(parameters=parameters, return_annotation=network)  # type: ignore[attr-defined]
+    ARCHS.register(*names)(build)
 
 
 def is_discriminator(constructor: Callable[..., nn.Module]) -> bool:

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from trainauto.core.plan import SizeRequirements
 from trainauto.tasks.sr.archs.argument_checks import require_choice, require_positive_integers
 from trainauto.tasks.sr.archs.padding import pad_to_multiple
-from trainauto.tasks.sr.archs.registry import ARCHS
+from trainauto.tasks.sr.archs.registry import ARCHS, register_preset
 
 SLOPE = 0.2
 RESIDUAL_SCALE = 0.2
@@ -126,20 +126,6 @@ class RRDBNet(nn.Module):
         return self.conv_last(features)[..., : height * self.scale, : width * self.scale]
 
 
-@ARCHS.register("esrgan_lite")
-def esrgan_lite(
-    num_in_ch: int = 3,
-    num_out_ch: int = 3,
-    scale: int = 4,
-    num_feat: int = 32,
-    num_block: int = 12,
-    num_grow_ch: int = 32,
-    use_pixel_unshuffle: bool = True,
-) -> RRDBNet:
-    """Build traiNNer's ESRGAN of half the width and half the depth; see :class:`RRDBNet` for the arguments."""
-    return RRDBNet(num_in_ch, num_out_ch, scale, num_feat, num_block, num_grow_ch, use_pixel_unshuffle)
-
-
 def near_zero_conv(in_channels: int, out_channels: int) -> nn.Conv2d:
     """Make a 3x3 convolution with shrunk He initialisation and no bias to begin with."""
     conv = nn.Conv2d(in_channels, out_channels, 3, padding=1)
@@ -148,3 +134,8 @@ def near_zero_conv(in_channels: int, out_channels: int) -> nn.Conv2d:
         conv.weight.mul_(INITIAL_SCALE)
         conv.bias.zero_()  # type: ignore[union-attr]
     return conv
+
+
+register_preset(
+    RRDBNet, "esrgan_lite", about="traiNNer's ESRGAN of half the width and half the depth", num_feat=32, num_block=12
+)

@@ -12,7 +12,7 @@ from trainauto.tasks.sr.archs.autocast import without_autocast
 from trainauto.tasks.sr.archs.channel_norms import ChannelRMSNorm
 from trainauto.tasks.sr.archs.gated_convs import check_expansion
 from trainauto.tasks.sr.archs.padding import reflect_to_multiple
-from trainauto.tasks.sr.archs.registry import ARCHS
+from trainauto.tasks.sr.archs.registry import ARCHS, register_preset
 from trainauto.tasks.sr.archs.span_arch import GAIN, Conv3XC
 from trainauto.tasks.sr.archs.swin_block import INITIAL_STD
 
@@ -249,41 +249,20 @@ class RTMoSR(nn.Module):
         return learned + F.interpolate(image, scale_factor=self.scale, mode="nearest")
 
 
-@ARCHS.register("rtmosr_l")
-def rtmosr_l(
-    num_in_ch: int = 3,
-    num_out_ch: int = 3,
-    scale: int = 4,
-    dim: int = 32,
-    ffn_expansion: float = 2.0,
-    n_blocks: int = 2,
-    unshuffle_mod: bool = True,
-    dccm: bool = True,
-    se: bool = True,
-) -> RTMoSR:
-    """Build RTMoSR with folded pixels at scales 1 and 2; see :class:`RTMoSR` for the arguments."""
-    return RTMoSR(num_in_ch, num_out_ch, scale, dim, ffn_expansion, n_blocks, unshuffle_mod, dccm, se)
-
-
-@ARCHS.register("rtmosr_ul")
-def rtmosr_ul(
-    num_in_ch: int = 3,
-    num_out_ch: int = 3,
-    scale: int = 4,
-    dim: int = 32,
-    ffn_expansion: float = 1.5,
-    n_blocks: int = 2,
-    unshuffle_mod: bool = True,
-    dccm: bool = False,
-    se: bool = True,
-) -> RTMoSR:
-    """Build the lightest RTMoSR, of narrower gates and 1x1 convolutions; see :class:`RTMoSR` for the arguments."""
-    return RTMoSR(num_in_ch, num_out_ch, scale, dim, ffn_expansion, n_blocks, unshuffle_mod, dccm, se)
-
-
 def _initialise(module: nn.Module) -> None:
     """Initialise convolutions as published; the chains of :class:`ConvChain` keep PyTorch's initialisation."""
     if isinstance(module, nn.Conv2d):
         nn.init.normal_(module.weight, std=INITIAL_STD)
         if module.bias is not None:
             nn.init.zeros_(module.bias)
+
+
+register_preset(RTMoSR, "rtmosr_l", about="RTMoSR with folded pixels at scales 1 and 2", unshuffle_mod=True)
+register_preset(
+    RTMoSR,
+    "rtmosr_ul",
+    about="The lightest RTMoSR, of narrower gates and 1x1 convolutions",
+    ffn_expansion=1.5,
+    unshuffle_mod=True,
+    dccm=False,
+)

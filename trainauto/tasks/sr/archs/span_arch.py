@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from trainauto.core.plan import SizeRequirements
 from trainauto.tasks.sr.archs.argument_checks import require_positive_integers
 from trainauto.tasks.sr.archs.autocast import without_autocast
-from trainauto.tasks.sr.archs.registry import ARCHS
+from trainauto.tasks.sr.archs.registry import ARCHS, register_preset
 from trainauto.tasks.sr.archs.rgb_mean import RGB_MEAN
 
 GAIN = 2
@@ -195,14 +195,4 @@ class SPAN(nn.Module):
         return self.upsampler(fused)
 
 
-@ARCHS.register("span_s")
-def span_s(
-    num_in_ch: int = 3,
-    num_out_ch: int = 3,
-    scale: int = 4,
-    feature_channels: int = 48,
-    norm: bool = False,
-    img_range: float = 255.0,
-) -> SPAN:
-    """Build traiNNer-redux's SPAN of the published width, without ``norm``; see :class:`SPAN` for the arguments."""
-    return SPAN(num_in_ch, num_out_ch, scale, feature_channels, norm, img_range)
+register_preset(SPAN, "span_s", about="traiNNer-redux's SPAN of the published width, without ``norm``", norm=False)

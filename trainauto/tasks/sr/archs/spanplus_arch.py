@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from trainauto.core.plan import SizeRequirements
 from trainauto.tasks.sr.archs.argument_checks import require_choice, require_positive_integers
 from trainauto.tasks.sr.archs.dysample import GROUPS, DySample
-from trainauto.tasks.sr.archs.registry import ARCHS
+from trainauto.tasks.sr.archs.registry import ARCHS, register_preset
 from trainauto.tasks.sr.archs.span_arch import SPAB, Conv3XC
 
 UPSAMPLERS = ("dys", "ps", "conv")
@@ -120,48 +120,6 @@ class SPANPlus(nn.Module):
         return self.upsampler(self.feats(image))
 
 
-@ARCHS.register("spanplus_s")
-def spanplus_s(
-    num_in_ch: int = 3,
-    num_out_ch: int = 3,
-    scale: int = 4,
-    blocks: Sequence[int] = (2,),
-    feature_channels: int = 32,
-    drop_rate: float = 0.0,
-    upsampler: str = "dys",
-) -> SPANPlus:
-    """Build the small SPANPlus; see :class:`SPANPlus` for the arguments."""
-    return SPANPlus(num_in_ch, num_out_ch, scale, blocks, feature_channels, drop_rate, upsampler)
-
-
-@ARCHS.register("spanplus_st")
-def spanplus_st(
-    num_in_ch: int = 3,
-    num_out_ch: int = 3,
-    scale: int = 4,
-    blocks: Sequence[int] = (4,),
-    feature_channels: int = 48,
-    drop_rate: float = 0.0,
-    upsampler: str = "ps",
-) -> SPANPlus:
-    """Build SPANPlus with a pixel shuffle; see :class:`SPANPlus` for the arguments."""
-    return SPANPlus(num_in_ch, num_out_ch, scale, blocks, feature_channels, drop_rate, upsampler)
-
-
-@ARCHS.register("spanplus_sts")
-def spanplus_sts(
-    num_in_ch: int = 3,
-    num_out_ch: int = 3,
-    scale: int = 4,
-    blocks: Sequence[int] = (2,),
-    feature_channels: int = 32,
-    drop_rate: float = 0.0,
-    upsampler: str = "ps",
-) -> SPANPlus:
-    """Build the small SPANPlus with a pixel shuffle; see :class:`SPANPlus` for the arguments."""
-    return SPANPlus(num_in_ch, num_out_ch, scale, blocks, feature_channels, drop_rate, upsampler)
-
-
 def _check_blocks(blocks: Sequence[int], drop_rate: float) -> None:
     if not isinstance(blocks, list | tuple) or not blocks:
         raise ValueError(f"blocks must list one whole number for each group of blocks, got {blocks!r}")
@@ -177,3 +135,15 @@ def _check_upsampler(upsampler: str, scale: int, feature_channels: int) -> None:
         raise ValueError(f"upsampler 'conv' does scale 1 alone; scale {scale} is done by 'dys' and 'ps'")
     if upsampler == "dys" and feature_channels % GROUPS:
         raise ValueError(f"feature_channels must be a multiple of {GROUPS} for upsampler 'dys', got {feature_channels}")
+
+
+register_preset(SPANPlus, "spanplus_s", about="The small SPANPlus", blocks=(2,), feature_channels=32)
+register_preset(SPANPlus, "spanplus_st", about="SPANPlus with a pixel shuffle", upsampler="ps")
+register_preset(
+    SPANPlus,
+    "spanplus_sts",
+    about="The small SPANPlus with a pixel shuffle",
+    blocks=(2,),
+    feature_channels=32,
+    upsampler="ps",
+)

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from trainauto.core.plan import SizeRequirements
 from trainauto.tasks.sr.archs.argument_checks import require_choice, require_positive_integers
 from trainauto.tasks.sr.archs.padding import pad_to_multiple
-from trainauto.tasks.sr.archs.registry import ARCHS
+from trainauto.tasks.sr.archs.registry import ARCHS, register_preset
 from trainauto.tasks.sr.archs.rgb_mean import RGB_MEAN
 from trainauto.tasks.sr.archs.swin_block import INITIAL_STD, RSTB, BlockGroup, NormOnly, SwinBlock, shift_mask
 from trainauto.tasks.sr.archs.swin_head import SwinHead, check_head, residual_conv
@@ -142,72 +142,6 @@ class SwinIR(SwinHead):
         return self.norm(features).permute(0, 3, 1, 2)
 
 
-@ARCHS.register("swinir_light", "swinir_s")
-def swinir_light(
-    num_in_ch: int = 3,
-    num_out_ch: int = 3,
-    scale: int = 4,
-    img_size: int = 64,
-    embed_dim: int = 60,
-    depths: Sequence[int] = (6, 6, 6, 6),
-    num_heads: Sequence[int] = (6, 6, 6, 6),
-    window_size: int = 8,
-    mlp_ratio: float = 2.0,
-    drop_path_rate: float = 0.1,
-    img_range: float = 1.0,
-    upsampler: str = "pixelshuffledirect",
-) -> SwinIR:
-    """Build the published lightweight SwinIR; see :class:`SwinIR` for the arguments."""
-    return SwinIR(
-        num_in_ch=num_in_ch,
-        num_out_ch=num_out_ch,
-        scale=scale,
-        img_size=img_size,
-        embed_dim=embed_dim,
-        depths=depths,
-        num_heads=num_heads,
-        window_size=window_size,
-        mlp_ratio=mlp_ratio,
-        drop_path_rate=drop_path_rate,
-        img_range=img_range,
-        upsampler=upsampler,
-    )
-
-
-@ARCHS.register("swinir_l")
-def swinir_l(
-    num_in_ch: int = 3,
-    num_out_ch: int = 3,
-    scale: int = 4,
-    img_size: int = 64,
-    embed_dim: int = 240,
-    depths: Sequence[int] = (6, 6, 6, 6, 6, 6, 6, 6, 6),
-    num_heads: Sequence[int] = (8, 8, 8, 8, 8, 8, 8, 8, 8),
-    window_size: int = 8,
-    mlp_ratio: float = 2.0,
-    drop_path_rate: float = 0.1,
-    img_range: float = 1.0,
-    upsampler: str = "nearest+conv",
-    resi_connection: str = "3conv",
-) -> SwinIR:
-    """Build the published large SwinIR for real images; see :class:`SwinIR` for the arguments."""
-    return SwinIR(
-        num_in_ch=num_in_ch,
-        num_out_ch=num_out_ch,
-        scale=scale,
-        img_size=img_size,
-        embed_dim=embed_dim,
-        depths=depths,
-        num_heads=num_heads,
-        window_size=window_size,
-        mlp_ratio=mlp_ratio,
-        drop_path_rate=drop_path_rate,
-        img_range=img_range,
-        upsampler=upsampler,
-        resi_connection=resi_connection,
-    )
-
-
 def _initialise(module: nn.Module) -> None:
     """Initialise linear layers as published; convolutions and norms keep PyTorch's initialisation."""
     if isinstance(module, nn.Linear):
@@ -251,3 +185,25 @@ def _check_numbers(mlp_ratio: float, img_range: float, *rates: float) -> None:
     for rate in rates:
         if not 0.0 <= rate < 1.0:
             raise ValueError(f"drop_rate, attn_drop_rate and drop_path_rate must be in [0, 1), got {rate!r}")
+
+
+register_preset(
+    SwinIR,
+    "swinir_light",
+    "swinir_s",
+    about="The published lightweight SwinIR",
+    embed_dim=60,
+    depths=(6, 6, 6, 6),
+    num_heads=(6, 6, 6, 6),
+    upsampler="pixelshuffledirect",
+)
+register_preset(
+    SwinIR,
+    "swinir_l",
+    about="The published large SwinIR for real images",
+    embed_dim=240,
+    depths=(6, 6, 6, 6, 6, 6, 6, 6, 6),
+    num_heads=(8, 8, 8, 8, 8, 8, 8, 8, 8),
+    upsampler="nearest+conv",
+    resi_connection="3conv",
+)
