@@ -14,6 +14,9 @@ from typing import Any
 import numpy as np
 import yaml
 
+from tests.integration.commands import merged
+from tests.integration.multitask_runs import multitask_options
+
 OPTION_FILE = "run.yml"
 LOGS = ("training_log.jsonl", "validation.jsonl")
 STEPS = 12
@@ -36,15 +39,6 @@ def images(folder: Path) -> None:
         for number in range(count):
             cut = photograph[100 + 17 * (first + number) :][:60, 90:160, ::-1]
             cv2.imwrite(str(folder / name / f"image_{number:03d}.png"), np.ascontiguousarray(cut))
-
-
-def merged(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return options with changes, section by section."""
-    result = dict(base)
-    for key, value in changes.items():
-        both = isinstance(value, Mapping) and isinstance(result.get(key), Mapping)
-        result[key] = merged(result[key], value) if both else value
-    return result
 
 
 def sr_options(**changes: Any) -> dict[str, Any]:
@@ -135,21 +129,8 @@ def text(folder: Path) -> dict[str, Any]:
 
 def multitask(_folder: Path) -> dict[str, Any]:
     """Prepare one model on three tasks."""
-    return {
-        "name": "tiny",
-        "task": "multitask",
-        "device": "cpu",
-        "num_threads": 1,
-        "manual_seed": 3,
-        "model": {"type": "DigitsModel", "hidden_size": 16, "layers": 1, "heads": 2},
-        "tokenizer": {"train": {"vocab_size": 300}},
-        "datasets": {
-            "train": {"type": "DigitTasks", "samples": 90},
-            "val": {"type": "DigitTasks", "samples": 24, "part": "test"},
-        },
-        "train": {"total_epochs": 1, "learning_rate": 1e-3, "base_batch_size": 8, "target_batch_size": 8},
-        "logger": {"print_freq": 4, "save_checkpoint_freq": 5, "use_tb_logger": False},
-    }
+    data = {"train": {"samples": 90}, "val": {"samples": 24}}
+    return multitask_options(datasets=data, train={"total_epochs": 1, "target_batch_size": 8})
 
 
 def finetune(folder: Path) -> dict[str, Any]:

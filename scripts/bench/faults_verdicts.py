@@ -90,7 +90,7 @@ def shown(text: str) -> str:
 
 
 def plainly_bad(ended: Ended) -> Verdict | None:
-    """Return the verdict on a hang, a traceback, or an end by a signal that nobody sent."""
+    """Return the verdict on a hang, a traceback, or an end by a signal that the bench did not send."""
     if ended.hung:
         return Verdict(HANG, shown(ended.said[-SHOWN:]), "no end within 60 s")
     said = ended.said + ended.block
