@@ -7,7 +7,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from trainauto.core.errors import InputError, Problem, nearest
-from trainauto.core.files import found_at
+from trainauto.core.files import NO_FILE, found_at
 from trainauto.core.words import visible
 
 PACKAGE_PREFIX = "package:"
@@ -24,11 +24,14 @@ def resolve_root(root: str, suffixes: Collection[str], set_name: str, argument: 
         argument: what errors blame.
 
     Raises:
-        InputError: it does not exist, or the package is not installed.
+        InputError: it does not exist, is a FIFO, a socket or a device, or the package is not installed.
     """
     path = _in_package(root, set_name, argument) if root.startswith(PACKAGE_PREFIX) else Path(root).expanduser()
     if found_at(path):
-        return path
+        if path.is_dir() or path.is_file():
+            return path
+        message = f"dataset '{set_name}': {visible(root, 300)} is {NO_FILE}"
+        raise InputError(Problem(message, advice="Name a folder or a file.", argument=argument))
     advice = f"Looked for {visible(str(path.absolute()), 300)}."
     if found_at(path.parent) == "folder":
         advice += " " + nearest(path.name, _nearest_siblings(path, suffixes))

@@ -383,3 +383,6 @@ def test_what_is_no_file_is_never_opened(write_images: Write, caplog: pytest.Log
     for read in (image_size_px, lambda path: read_image(path, 3), lambda path: read_picture(path, 3)):
         with pytest.raises(InputError, match=r"pipe\.png(?s:.*)it is a FIFO, a socket or a device"):
             read(str(folder / "pipe.png"))
+    with pytest.raises(InputError, match=r"pipe\.png is a FIFO, a socket or a device") as caught:
+        GTImageDataset(str(folder / "pipe.png"), scale=2)
+    assert caught.value.problems[0].argument == "dataroot_gt"
