@@ -10,7 +10,7 @@ from trainauto.forecast.loss_bytes import LossBytes
 from trainauto.forecast.plan_memory import KINDS, Likely, PlanMemory
 from trainauto.memory.tracing.holders import PeakHolders
 from trainauto.memory.tracing.phases import BACKWARD, FORWARD, OPTIMIZER, OTHER, PHASES
-from trainauto.reporting.formatting import WIDTH, wrapped
+from trainauto.reporting.formatting import IMAGE_SIZE, WIDTH, wrapped
 from trainauto.reporting.step_stats import error_text
 
 FITS = "fits: the largest batch that would, whatever a run takes at most. "
@@ -109,7 +109,8 @@ def _likely(likely: Likely) -> tuple[str, str]:
 
 
 def _plan_words(plan: Plan) -> str:
-    return f"batch {plan.batch_size}{'' if plan.size == 1 else f' x {plan.size}'}"
+    unit = " px" if IMAGE_SIZE in plan else ""
+    return f"batch {plan.batch_size}{'' if plan.size == 1 else f' x {plan.size}{unit}'}"
 
 
 def _held(plan: Plan, held: PeakHolders) -> list[str]:
