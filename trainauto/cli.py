@@ -81,14 +81,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise
         where = visible(str(error.filename)) if error.filename else ""
         if error.errno in FULL:
-            what = f"no room on the disk for {where}" if where else "no room on the disk"
+            what = f"no space left on the disk for {where}" if where else "no space left on the disk"
         else:
             what = f"{where}: {reason_of(error.errno)}" if where else reason_of(error.errno)
         then = "resume with --auto_resume" if hasattr(parsed, "auto_resume") else "try again"
         print(f"\n{what}\n  {what_to_do}, then {then}.\n", file=sys.stderr)
         return 1
     except KeyboardInterrupt as error:
-        print("\nstopped at once; what was not saved before is lost", file=sys.stderr)
+        print("\nstopped immediately; unsaved progress is lost", file=sys.stderr)
         return int(getattr(error, "exit_code", 130))
     return code
 

@@ -42,7 +42,7 @@ def test_steps_that_run_out_of_memory_give_the_gradients_of_those_that_do_not(tr
 
 @only_in_acceptance
 def test_a_loop_grows_to_its_memory_and_loses_nothing() -> None:
-    """The first batch is drawn under the plan that fits; two epochs, through workers."""
+    """The first batch has the plan that fits; two epochs, through workers."""
     result, log = result_of("grown")
     assert Counter(result["numbers"]) == Counter(list(range(36000)) * 2)
     assert result["ooms"] == 0

@@ -58,7 +58,7 @@ def warned(loaded: LoadedOptions, share: float, caplog: pytest.LogCaptureFixture
     answer = what_fits(loaded, foresight, AXES, "cpu", limit_bytes)
     warning = " ".join(message for message in caplog.messages if message.startswith("one sample of 64 px"))
     assert answer.fits is not bool(warning)
-    assert answer.with_checkpointing is not ("does not fit either" in warning or "is on already" in warning)
+    assert answer.with_checkpointing is not ("does not fit either" in warning or "is already enabled" in warning)
     return warning
 
 
@@ -81,7 +81,7 @@ def test_what_gradient_checkpointing_would_leave_is_traced(
 
 
 def test_where_it_is_on_or_impossible_it_says_that(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    assert "is on already" in warned(options(tmp_path, gradient_checkpointing=True), 0.99, caplog)
+    assert "is already enabled" in warned(options(tmp_path, gradient_checkpointing=True), 0.99, caplog)
     loaded = options(tmp_path)
     loaded.path.write_text(loaded.path.read_text().replace("num_conv: 12", "num_conv: 1"))
     assert "is not known (" in warned(loaded, 0.99, caplog)

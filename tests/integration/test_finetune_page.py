@@ -51,7 +51,7 @@ def test_the_newcomers_path(tmp_path: Path) -> None:
     assert "can be trained; nothing of this was kept" in tried
     assert not (tmp_path / "training_output").exists()
     trained = run(train, tmp_path).stdout
-    assert "the run has come to its length" in trained
+    assert "training finished" in trained
     answered = run(test, tmp_path).stdout
     assert re.search(r"\d of 2 answers exact", answered)
     assert "asked     What does it show?" in answered

@@ -172,7 +172,7 @@ def test_the_console_says_what_there_is_and_what_comes_of_it(whole: tuple[Path, 
     steps = [line for line in lines if re.match(r"step \d+  \d+/18 samples  loss ", line)]
     assert [line.split()[1] for line in steps] == [str(step) for step in range(1, 7)]
     assert "batch_size 4/2" in flat(said)
-    assert "completed the run has come to its length" in flat(said)
+    assert "completed training finished" in flat(said)
     assert "trained 6 steps, 18 samples in" in flat(said)
     assert f"model training_output/{run.name}/checkpoints/epoch_1" in flat(said)
 

@@ -23,7 +23,7 @@ pytestmark = [
 
 Write = Callable[..., Path]
 COLUMNS, ROWS = 80, 24
-LONG_LINES = ("DynamicBatchSizeOptimizer: in", "step ", "memory budget of ", "the first batch is drawn under ")
+LONG_LINES = ("DynamicBatchSizeOptimizer: in", "step ", "memory budget of ", "the first batch ")
 
 
 def on_a_terminal(options: Path, *arguments: str) -> list[str]:
@@ -87,7 +87,7 @@ def test_a_run_starts_on_one_screen(tmp_path: Path, write_images: Write) -> None
         "bounds lq_size 8 to 48, batch_size 1 to 64 (file, else preset CPU 64MiB)",
         "plan batch_size 4, lq_size 24 (4x24), unless measuring finds a better one",
         "measured before the first batch: batch_size ",
-        "the first batch is drawn under batch_size ",
+        "the first batch has the plan batch_size ",
         "to stop Ctrl-C finishes the step and saves",
         "to resume the same command with --auto_resume (a checkpoint every 5 steps)",
     ):

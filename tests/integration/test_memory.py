@@ -59,7 +59,7 @@ def test_grows_crop_then_batch_into_the_budget(tmp_path: Path, write_images: Wri
     settled = [r["peak"]["allocated"] / limit for r in whole if r["plan"] == whole[-1]["plan"]]
     log = (run / "training.log").read_text()
     assert min(settled) <= 0.85  # a spike in the last steps finds nobody to judge it
-    why_not_more = ("is expected to peak at", "is as large as a plan that failed", "is above the target")
+    why_not_more = ("is expected to peak at", "is no smaller than a plan that ran out of memory", "is above the target")
     # A sample is 5 % of the budget, and peaks of one plan differ by 3 %: the band is 0.80 to 0.85.
     assert max(settled) >= 0.75 or any(words in log for words in why_not_more)
     decisions = [json.loads(line) for line in (run / "decisions.jsonl").read_text().splitlines()]

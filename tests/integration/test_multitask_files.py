@@ -74,7 +74,7 @@ def test_a_run_and_its_resume(here: Path) -> None:
     page = page_in(other / "dashboard.html")  # one for both starts
     assert page["grid"] == list(range(1, 17))
     twice = train(again, "--auto_resume", "--force_yml", "train:total_epochs=null", "train:total_iter=16")
-    assert "it was complete before, at 16 steps" in flat(twice.stdout), twice.stderr
+    assert "it had finished before, at 16 steps" in flat(twice.stdout), twice.stderr
     straight = train(
         write_options(here / "straight.yml", multitask_options(name="straight")),
         "--force_yml",

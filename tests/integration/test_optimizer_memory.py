@@ -70,7 +70,7 @@ def test_a_half_made_step_is_never_saved_and_the_run_resumes_from_the_checkpoint
         with pytest.raises(OptimizerOutOfMemoryError) as caught:
             weights_of(options)
     said = str(caught.value)
-    assert "Some weights may have moved and others not: such a mixture is not saved" in said
+    assert "Some weights may be updated and others not: they are not saved" in said
     assert len(checkpoints()) == 1
     assert f"{checkpoints()[0]} is the last whole checkpoint" in said
     assert "--auto_resume" in said
@@ -91,7 +91,7 @@ def test_without_a_checkpoint_the_run_is_to_be_started_again(
 ) -> None:
     options["logger"]["save_checkpoint_freq"] = 100
     fail_in_step(monkeypatch, 14)
-    with pytest.raises(OptimizerOutOfMemoryError, match="no checkpoint yet: with more room, start it again"):
+    with pytest.raises(OptimizerOutOfMemoryError, match="no checkpoint yet: free memory, then start it again"):
         weights_of(options)
     assert not checkpoints()
 

@@ -64,7 +64,7 @@ def test_signals_finish_the_step_save_and_leave(
     done = subprocess.run(command, cwd=tmp_path, env=environment(), capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     # There is nothing to resume, which is said with what would change that.
-    was_complete = f"completed it was complete before, at {last} steps: raise total_iter under train to continue"
+    was_complete = f"completed it had finished before, at {last} steps: raise total_iter under train to continue"
     assert was_complete in " ".join(done.stdout.split())
 
 

@@ -28,8 +28,8 @@ OF_IMAGES_ALONE = "is for networks of super-resolution, and this file is of {wor
 
 CELLS: Mapping[str, Mapping[str, tuple[int, str]]] = {
     "super_resolution": {
-        "train": (0, "the run has come to its length"),
-        "resume": (0, "the run has come to its length"),
+        "train": (0, "training finished"),
+        "resume": (0, "training finished"),
         "replay": (0, "every loss equals the log's"),
         "validate": (0, "can be trained; nothing of this was kept"),
         "plan": (0, "expected: likely peak of a step's memory"),
@@ -40,8 +40,8 @@ CELLS: Mapping[str, Mapping[str, tuple[int, str]]] = {
         "upscale": (0, "1 picture"),
     },
     "text": {
-        "train": (0, "the run has come to its length"),
-        "resume": (0, "the run has come to its length"),
+        "train": (0, "training finished"),
+        "resume": (0, "training finished"),
         "replay": (0, "every loss equals the log's"),
         "validate": (0, "can be trained; nothing of this was kept"),
         "plan": (0, "tokens of the longest sample of a batch"),
@@ -52,8 +52,8 @@ CELLS: Mapping[str, Mapping[str, tuple[int, str]]] = {
         "upscale": (2, OF_IMAGES_ALONE),
     },
     "multitask": {
-        "train": (0, "the run has come to its length"),
-        "resume": (0, "the run has come to its length"),
+        "train": (0, "training finished"),
+        "resume": (0, "training finished"),
         "replay": (0, "every loss equals the log's"),
         "validate": (0, "can be trained; nothing of this was kept"),
         "plan": (0, "expected: likely peak of a step's memory"),
@@ -64,8 +64,8 @@ CELLS: Mapping[str, Mapping[str, tuple[int, str]]] = {
         "upscale": (2, OF_IMAGES_ALONE),
     },
     "finetune": {
-        "train": (0, "the run has come to its length"),
-        "resume": (0, "the run has come to its length"),
+        "train": (0, "training finished"),
+        "resume": (0, "training finished"),
         "replay": (0, "every loss equals the log's"),
         "validate": (0, "can be trained; nothing of this was kept"),
         "plan": (0, "expected: likely peak of a step's memory"),
@@ -76,8 +76,8 @@ CELLS: Mapping[str, Mapping[str, tuple[int, str]]] = {
         "upscale": (2, OF_IMAGES_ALONE),
     },
     "image_classes": {
-        "train": (0, "the run has come to its length"),
-        "resume": (0, "the run has come to its length"),
+        "train": (0, "training finished"),
+        "resume": (0, "training finished"),
         "replay": (0, "every loss equals the log's"),
         "validate": (0, "can be trained; nothing of this was kept"),
         "plan": (0, "expected: likely peak of a step's memory"),

@@ -79,7 +79,7 @@ def test_a_real_memory_budget_is_recovered_from_in_pieces_and_by_shorter_texts(s
     recovered = next(record for record in records if record.ooms)
     assert recovered.plan == Plan.of(batch_size=32, tokens=SHORT)
     assert recovered.pieces["g"].micro_batches > 1
-    assert any("at once from now on" in reason for reason in told["reasons"])
+    assert any("per micro-batch from now on" in reason for reason in told["reasons"])
     # Of the long texts one alone does not fit: it came back, and was cut to what does.
-    assert any("both axes shrink" in reason for reason in told["reasons"])
+    assert any("the plan shrinks" in reason for reason in told["reasons"])
     assert SHORT < max(record.shape.extent for record in records) < LONG

@@ -176,7 +176,7 @@ def test_mlflow_goes_on_with_the_same_run(tmp_path: Path, write_images: Callable
     check_curves(curves, run)
     assert found.info.status == "FINISHED"
     assert found.info.run_name == f"tiny {run.name}"
-    assert found.data.tags["reason"] == "the run has come to its length"
+    assert found.data.tags["reason"] == "training finished"
     assert found.data.params["train.losses.0.type"] == "l1loss"
     assert found.data.params["train.total_iter"] == "12"  # what a resume changes stands in its decisions
     assert len(found.data.params) > 50

@@ -94,7 +94,7 @@ def test_a_run_that_learns_by_heart_is_ended_after_its_best() -> None:
 
 
 @only_in_acceptance
-@pytest.mark.parametrize(("plant", "words"), [(flipped, "the loss leaps"), (spoilt, "are no finite numbers")])
+@pytest.mark.parametrize(("plant", "words"), [(flipped, "the loss spikes"), (spoilt, "are not finite")])
 def test_what_damages_a_run_is_undone(plant: Callable[[], Planted], words: str) -> None:
     """Weights that turn a thousandfold, and gradients that are no numbers, after step 1030: back to step 1000."""
     steps, (off, on) = 1100, (run(TASKS["bytes"], 0, 1100, section, plant=plant()) for section in (None, GUARD))

@@ -131,7 +131,9 @@ class ControllerAutomation(Automation):
         if event.peak is not None:
             controller.statistics.see(event.peak)
         shrinks, rule = controller.after_failure(failed, event.limit, recovered=event.recovered)
-        how = f"ran in {event.pieces} pieces" if event.recovered else "did not fit in any pieces"
+        how = (
+            f"ran in {event.pieces} micro-batches" if event.recovered else "did not fit in any number of micro-batches"
+        )
         reason = f"out of memory under {failed}: the batch {how}; {rule}"
         if not shrinks:
             return KeepPlan(controller.effective.whole(controller.plan), reason)
@@ -152,9 +154,9 @@ class ControllerAutomation(Automation):
         counts = BATCH_SIZE in event.plan
         run_plan = event.plan.with_micro_batches(min(event.pieces, event.plan.batch_size) if counts else event.pieces)
         plan = self.controller.effective.forward(run_plan)
-        most = f"no more than {counted(run_plan.forward_batch_size, 'sample')} at once"
-        how = most if counts else f"every batch in {event.pieces} pieces"
-        reason = f"out of memory at the floor: {how} from now on"
+        most = f"at most {counted(run_plan.forward_batch_size, 'sample')} per micro-batch"
+        how = most if counts else f"every batch in {event.pieces} micro-batches"
+        reason = f"out of memory at the smallest plan: {how} from now on"
         self.controller.leave_for(plan, reason)
         return PlanChange(run_plan, reason, self.controller.expected_of(plan))
 

@@ -91,7 +91,7 @@ class SpikeGuard(Automation):
             name for name, value in record.losses.items() if not isfinite(value) and name not in record.told
         )
         passes = ", ".join(record.non_finite)
-        what = f"loss {terms} is no finite number" if terms else f"the gradients of {passes} are no finite numbers"
+        what = f"loss {terms} is not finite" if terms else f"the gradients of {passes} are not finite"
         times = f" for {counted(self._non_finite, 'step')}, up to step {record.step}" if self._skip else ""
         return self._go_back(f"{what}{times}", record.step - self._non_finite + 1)
 
@@ -112,7 +112,7 @@ class SpikeGuard(Automation):
             return None
         losses = ", ".join(f"{far:.4g}" for far, _ in self._far)
         usually = f"{usual.middle:.4g} is usual" if usual.is_known else f"{self._largest:.4g} was the largest"
-        reason = f"the loss leaps: {losses}, where {usually} and {bound:.4g} is far off"
+        reason = f"the loss spikes: {losses}, where {usually} and more than {bound:.4g} is far off"
         return self._go_back(reason, record.step - IN_A_ROW + 1)
 
     def _usual_of(self, record: StepRecord) -> UsualLosses:

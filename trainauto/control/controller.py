@@ -224,7 +224,10 @@ class Controller:
     def _see_limit(self, limit_bytes: int | None) -> None:
         """Where a resumed run has more memory than before, what failed may be tried again."""
         if limit_bytes and self._limit_bytes and limit_bytes > MORE_MEMORY * self._limit_bytes:
-            logger.info("%s: there is more memory than before, so plans that failed may be tried again", self.name)
+            logger.info(
+                "%s: more memory is available than before, so plans that ran out of memory may be tried again",
+                self.name,
+            )
             self._failures.clear()
             self._planner.reset()
         self._limit_bytes = limit_bytes or self._limit_bytes
@@ -279,7 +282,7 @@ class Controller:
             return decision
         if home is not None and not self._cooldown:
             expected = self._planner.expected_bytes(home)
-            return PolicyDecision(home, f"{plan} was a way out, and {home} fits again", expected)
+            return PolicyDecision(home, f"{plan} was temporary, and {home} fits again", expected)
         self._say_why_it_stays(plan, decision)
         self._seen = PeriodStats()
         if peak <= target_bytes and self._failures.home is None:
@@ -329,7 +332,7 @@ class Controller:
     def _period(self, limit_bytes: int) -> PolicyInput:
         """Return what was seen of the present plan, which may be nothing yet."""
         if self.plan is None:
-            raise RuntimeError("no plan was said to be trained")
+            raise RuntimeError("no plan is set")
         return PolicyInput(
             plan=self.plan,
             peak_bytes=self.largest_peak,

@@ -145,18 +145,20 @@ class FailureMemory:
         self._failures.append(self._now)
         self._spiked_at = self._now
         if recovered and held >= HELD_PERIODS:
-            return Answer(False, f"it had held for {held} periods: this batch runs in pieces, and the plan stays")
+            return Answer(
+                False, f"it had held for {held} periods: this batch runs in micro-batches, and the plan stays"
+            )
         if retried := self._retried(plan):
             periods = self.block(retried)
-            rule = f"it was tried again in vain, both axes shrink, and it is left alone for {periods} periods"
+            rule = f"it ran out of memory again: the plan shrinks, and it is not tried for {periods} periods"
         elif not has_fitted or self._is_frequent():
             periods = self.block(plan)
             why = f"failure {FREQUENT_FAILURES} within {RETRY_PERIODS} periods" if has_fitted else "the plan is new"
-            rule = f"{why}: both axes shrink, and nothing as large is tried for {periods} periods"
+            rule = f"{why}: the plan shrinks, and no plan as large is tried for {periods} periods"
         elif not recovered:
-            rule = "both axes shrink until the cooldown is over"
+            rule = "the plan shrinks until the cooldown is over"
         else:
-            rule = f"it had held for {held} of {HELD_PERIODS} periods: both axes shrink until the cooldown is over"
+            rule = f"it had held for {held} of {HELD_PERIODS} periods: the plan shrinks until the cooldown is over"
         if has_fitted:
             self.left(plan)
         return Answer(True, rule)
@@ -219,7 +221,7 @@ class FailureMemory:
         is_known = self._is_recent(self._spiked_at, SPIKE_PERIODS)
         self._spiked_at = self._now
         if retried := self._retried(plan):
-            self.block(retried)  # it was tried again in vain
+            self.block(retried)  # it ran out of memory again
             return largest
         if sum(self._spiky) >= STEADY_PERIODS:
             self._spiky.clear()

@@ -77,7 +77,7 @@ class JumpInput(PolicyInput):
             if not axis.admits(plan[axis.name]):
                 return f"is outside {axis.minimum} to {axis.maximum}"
         if is_blocked(plan, self.blocked, self.work):
-            return "is as large as a plan that failed"
+            return "is no smaller than a plan that ran out of memory"
         if self.is_probe or self._lies_little_below(plan):
             if (why := self._refusal_by_median(plan)) is not None:
                 return why
@@ -237,9 +237,9 @@ def _initial_decision(now: JumpInput) -> PolicyDecision:
     fits = now.admits(now.plan)
     best = best_plan(now) if now.may_grow else None
     if best is not None and best != now.plan:
-        return _explained(now, best, f"the best plan that is predicted to fit is taken: {now.plan} -> {best}")
+        return _explained(now, best, f"taking the best plan that is predicted to fit: {now.plan} -> {best}")
     if fits:
-        why = "the present plan is the best that fits" if now.may_grow else "growth is not allowed now"
+        why = "the current plan is the best that fits" if now.may_grow else "growth is not allowed now"
         return _explained(now, now.plan, why)
     return _shrink(now, f"{now.plan} {now.refusal(now.plan)}")
 
@@ -274,7 +274,7 @@ def _correct(now: JumpInput, measured: str, peak_bytes: int) -> PolicyDecision:
     if gain <= 0 and not restores:  # only doubt makes the best plan smaller than the one that was measured
         return stays
     if gain < least and not restores:
-        return PolicyDecision(now.plan, f"{measured}, but {best} would use {gain:+.1%}: a change asks for {least:.0%}")
+        return PolicyDecision(now.plan, f"{measured}, but {best} would use {gain:+.1%}, and a change needs {least:.0%}")
     return _explained(now, best, f"{measured}: {now.plan} -> {best}")
 
 
@@ -290,7 +290,7 @@ def _shrink(now: JumpInput, why: str) -> PolicyDecision:
                 change = f"{axis.name} {now.plan[axis.name]} -> {value}"
             return _explained(now, plan.changed(**{axis.name: value}), f"{why}: {change}", is_pressure=True)
         plan = plan.changed(**{axis.name: min(plan[axis.name], axis.values[0])})
-    why = f"{why}, and so is every smaller plan: all axes go to their floor"
+    why = f"{why}, and so is every smaller plan: the plan drops to its minimum"
     return _explained(now, plan, why, is_pressure=True)
 
 

@@ -181,7 +181,7 @@ def refusal(now: StepInput, plan: Plan) -> str | None:
     if expected > now.target * now.limit_bytes:
         return f"is expected to peak at {expected / now.limit_bytes:.1%}, above the target {now.target:.0%}"
     if is_blocked(plan, now.blocked, now.work):
-        return "is as large as a plan that failed"
+        return "is no smaller than a plan that ran out of memory"
     return None
 
 
@@ -202,7 +202,7 @@ def _shrink(now: StepInput, measured: str) -> PolicyDecision:
                 break
         reason = f"{measured} is above the target {now.target:.0%}: {axis.name} {value} -> {smaller}"
         return PolicyDecision(candidate, reason, int(expected), is_pressure=True)
-    return PolicyDecision(now.plan, f"{measured} is above the target {now.target:.0%}, but every axis is at its floor")
+    return PolicyDecision(now.plan, f"{measured} is above the target {now.target:.0%}, but the plan is at its minimum")
 
 
 def is_blocked(plan: Plan, blocked: Iterable[Plan], work: Callable[[Plan], int]) -> bool:

@@ -241,7 +241,7 @@ class WorthSearch:
         noise = self.noise.expected
         known = "too large to tell" if noise == float("inf") else f"{noise:.3g}"
         counts = amount * worth(max(base, amount), noise, base)
-        return f"{speed}, noise scale {known}: a batch of {amount} is worth {counts:.3g} of {base}"
+        return f"{speed}, noise scale {known}: a batch of {amount} is worth {counts:.3g} samples in batches of {base}"
 
     def _others(self, period: PolicyInput) -> str:
         """Say what the other objectives would take, as far as that is known."""
@@ -252,7 +252,7 @@ class WorthSearch:
             least = (1 - PLATEAU) * max(speeds.values())
             known["throughput"] = min((plan for plan in timed if speeds[plan] >= least), key=_amount)
         named = [f"`{name}` {plan}" for name, plan in known.items() if plan is not None]
-        return f"; other objectives would take: {', '.join(named)}" if named else ""
+        return f"; other objectives would choose: {', '.join(named)}" if named else ""
 
     def is_measured(self, plan: Plan) -> bool:
         """Say whether a plan has been measured for a whole period."""

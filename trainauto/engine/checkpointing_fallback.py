@@ -58,21 +58,21 @@ class CheckpointingFallback:
         """
         model = run.model
         if model.checkpoints_gradients:
-            return "Gradient checkpointing is on already."
+            return "Gradient checkpointing is already enabled."
         if not self.allowed and not self.may_help:
-            return "Gradient checkpointing would not be enough either."
+            return "Gradient checkpointing would not save enough memory."
         try:
             blocks = in_words(model.checkpoint_gradients() if self.allowed else model.blocks_to_checkpoint())
         except ActivationCheckpointingError as error:
             return f"Gradient checkpointing cannot help: {error}."
         if not self.allowed:
             return (
-                f"{model.checkpointing_advice} ({blocks}): less is kept for the backward pass, which runs the blocks "
-                f"once more, so that a step takes {EXPECTED_COST}."
+                f"{model.checkpointing_advice} ({blocks}): fewer activations are kept, and the backward pass recomputes "
+                f"them, so that a step takes {EXPECTED_COST}."
             )
         self.taken = True
         logger.warning(
-            "%s; gradient checkpointing is on from now on (%s), and a step takes %s", why, blocks, EXPECTED_COST
+            "%s; gradient checkpointing is now enabled (%s), and a step takes %s", why, blocks, EXPECTED_COST
         )
         return None
 
@@ -97,7 +97,7 @@ class CheckpointingFallback:
             return
         if not self.allowed:
             logger.warning(
-                "the run was trained with gradient checkpointing; its options no longer allow it, so it is off"
+                "the run was trained with gradient checkpointing; its options no longer allow it, so it is disabled"
             )
             return
         try:
@@ -106,7 +106,7 @@ class CheckpointingFallback:
             logger.warning("the run was trained with gradient checkpointing, which is no longer possible: %s", error)
             return
         self.taken = True
-        logger.info("gradient checkpointing stays on (%s)", blocks)
+        logger.info("gradient checkpointing stays enabled (%s)", blocks)
 
     def _say_cost(self) -> None:
         judged = self._with[-JUDGED:]

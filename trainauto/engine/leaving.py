@@ -47,7 +47,7 @@ def reporting_failure(run: Run) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        run.reporter.end(_end(run, "interrupted", "stopped at once", resume_command=run.resume_command))
+        run.reporter.end(_end(run, "interrupted", "stopped immediately", resume_command=run.resume_command))
         raise
     except BaseException as raised:
         error = _in_words(run, raised)
@@ -73,11 +73,11 @@ def _in_words(run: Run, error: BaseException) -> BaseException:
         return error
     if is_out_of_memory(error):
         what = f"memory ran out: {in_words(allocator_message(error))}"
-        advice = "Take smaller batches or a smaller model, or have other programs leave room."
+        advice = "Use smaller batches or a smaller model, or free memory that other programs hold."
     elif is_of_device(error):
         what = f"the device failed: {allocator_message(error)}"
         advice = (
-            "What it computes after that is not to be trusted: nothing was tried again or saved. training.log has the "
+            "Its results can no longer be trusted, so nothing was retried or saved. training.log has the "
             "traceback; on CUDA, CUDA_LAUNCH_BLOCKING=1 has it name the operator."
         )
     else:
@@ -98,9 +98,9 @@ def end_of(run: Run, *, was_complete: bool) -> RunEnd:
     if was_complete:
         unit = run.schedule.unit
         key = run.length_key or f"{'total_iter' if unit == 'steps' else 'total_samples'} under train"
-        reason = f"it was complete before, at {run.schedule.total} {unit}: raise {key} to continue"
+        reason = f"it had finished before, at {run.schedule.total} {unit}: raise {key} to continue"
         return _end(run, "completed", reason, facts)
-    return _end(run, "completed", "the run has come to its length", facts)
+    return _end(run, "completed", "training finished", facts)
 
 
 def _undone(run: Run) -> tuple[tuple[str, str], ...]:

@@ -29,7 +29,7 @@ def on_recovered(run: Training, batch: Batch, failures: tuple[Failure, ...]) -> 
     """Have later batches fit at once: as the automations say, else in as many pieces as this one needed."""
     for failure in failures:
         logger.warning(
-            "out of memory in %s with %s; the batch is run again in %d pieces%s",
+            "out of memory in %s with %s; the batch runs again in %d micro-batches%s",
             run.model.words_for(failure.pass_name),
             counted(failure.samples, "sample"),
             failure.pieces,
@@ -63,10 +63,10 @@ def _more_pieces(plan: Plan, failure: Failure) -> list[Decision]:
     """
     if BATCH_SIZE in plan:
         micro_batches = math.ceil(plan.batch_size / failure.fitted)
-        what = f"no more than {counted(failure.fitted, 'sample')} at once"
+        what = f"at most {counted(failure.fitted, 'sample')} per micro-batch"
     else:
         micro_batches = failure.pieces
-        what = f"every batch in {failure.pieces} pieces"
+        what = f"every batch in {failure.pieces} micro-batches"
     if micro_batches <= plan.micro_batches:
         return []
     return [PlanChange(plan.with_micro_batches(micro_batches), f"out of memory: {what} from now on")]
@@ -118,7 +118,9 @@ def on_group_oom(run: Run) -> None:
     if not _is_smaller(run.loader.plan, event.plan):
         _force(run, event)
     _shrink_further(run, event, run.ranks.broadcast_object(lambda: failed_starts(run.checkpoints.folder)))
-    logger.warning("the ranks had ended out of memory under %s: they continue under %s", event.plan, run.loader.plan)
+    logger.warning(
+        "the ranks ran out of memory under %s and ended; they continue under %s", event.plan, run.loader.plan
+    )
 
 
 def _shrink_further(run: Run, event: OutOfMemory, failures: int) -> None:
@@ -133,7 +135,7 @@ def _shrink_further(run: Run, event: OutOfMemory, failures: int) -> None:
     for _ in range(2 ** min(max(failures - 1, 0), MOST_DOUBLINGS) - 1):
         plan = with_smaller_passes(plan, run.axes) or plan
     if plan != run.loader.plan:
-        change = PlanChange(plan, f"{failures} starts in a row ran out of memory: passes shrink further")
+        change = PlanChange(plan, f"{failures} consecutive starts ran out of memory: micro-batches shrink further")
         run.journal.decide([change], event.plan, early=True)
 
 
@@ -153,12 +155,11 @@ def _force(run: Training, event: OutOfMemory) -> list[Decision]:
         failed = failed.with_size(min(failed.size, event.shape.extent))
     plan = shrunk_after_oom(failed, run.axes)
     if plan is not None and _is_smaller(plan, event.plan):
-        axes = "both axes shrink" if len(run.axes) > 1 else "it shrinks"
-        smaller = PlanChange(plan.capped_by(run.loader.plan), f"out of memory under {event.plan}: {axes}")
+        smaller = PlanChange(plan.capped_by(run.loader.plan), f"out of memory under {event.plan}: the plan shrinks")
         return run.journal.decide([smaller], event.plan, early=True)
     size, samples = of_size(run.axes, event.shape.extent), event.shape.samples
     few = f"one sample{size} does not fit"
-    many = f"{counted(samples, 'sample')}{size} do not fit at once, and no smaller batch is allowed"
+    many = f"{counted(samples, 'sample')}{size} do not fit together, and no smaller batch is allowed"
     what = f"{few if samples <= 1 else many}: {in_words(event.message)}"
     advice = run.last_resort.take(run, what)
     if advice is not None:

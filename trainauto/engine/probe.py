@@ -164,10 +164,10 @@ def _last_change(run: Training, event: Callable[[Automation], Decision | None]) 
 def _announce(run: Training, given: Plan, reason: str) -> None:
     plan = run.loader.plan
     if plan == given:
-        logger.info("the first batch is drawn under %s, as it was to begin with: %s", plan, reason)
+        logger.info("the first batch keeps the plan %s: %s", plan, reason)
         return
     first = PlanChange(plan, f"before the first batch: {reason}", announced=True)
     (decided,) = run.journal.decide([first], None, early=True)  # recorded with the first step
     expected = decided.predicted if isinstance(decided, PlanChange) else None
     predicted = f" (predicted {expected / MIB:.1f} MiB)" if expected is not None else ""
-    logger.info("the first batch is drawn under %s%s instead of %s", plan, predicted, given)
+    logger.info("the first batch has the plan %s%s instead of %s", plan, predicted, given)

@@ -32,7 +32,7 @@ class RankAbortedError(TrainautoError):
     @classmethod
     def in_pass(cls, *, saves: bool) -> Self:
         """Return the error of a pass that another rank ended; ``saves`` says whether that one saves with the others."""
-        error = cls("another rank ended the run with an error of its own; the reason stands there")
+        error = cls("another rank ended the run with an error; its log has the reason")
         have_saved(error, Saving.TOGETHER if saves else Saving.NOBODY)
         return error
 
@@ -50,14 +50,14 @@ class OptimizerOutOfMemoryError(TrainautoError):
 
     def __init__(self, pass_name: str, message: str, *, is_whole: bool = False) -> None:
         state = (
-            "It changed no weight, tried twice."
+            "It failed twice and changed no weight."
             if is_whole
-            else "Some weights may have moved and others not: such a mixture is not saved, and is not to be trained on."
+            else "Some weights may be updated and others not: they are not saved, and cannot be trained further."
         )
         super().__init__(
             f"the optimizer of pass '{pass_name}' ran out of memory in its step: {in_words(message.splitlines()[0])}\n"
             f"  {state}\n"
-            "  What it takes does not depend on the batch. Set foreach: false or fused: true for the optimizer, take "
+            "  Its memory does not depend on the batch. Set foreach: false or fused: true for the optimizer, take "
             "one with less state (SGD), a smaller network, or a larger budget."
         )
         self.is_whole = is_whole
@@ -65,9 +65,9 @@ class OptimizerOutOfMemoryError(TrainautoError):
     def say_last_checkpoint(self, checkpoint: Path | None, resume_command: str) -> None:
         """Add from where to go on: the last whole checkpoint of the run."""
         where = (
-            f"{checkpoint} is the last whole checkpoint: with more room, continue from it with {resume_command}"
+            f"{checkpoint} is the last whole checkpoint: free memory, then continue from it with {resume_command}"
             if checkpoint is not None
-            else "This run has no checkpoint yet: with more room, start it again."
+            else "This run has no checkpoint yet: free memory, then start it again."
         )
         self.say_more(where)
 

@@ -96,7 +96,7 @@ def _advice(
     """Return what to do, and whether gradient checkpointing may be it."""
     memory = loaded.options.memory
     if memory.gradient_checkpointing is True:
-        return f"Gradient checkpointing is on already. {otherwise}", False
+        return f"Gradient checkpointing is already enabled. {otherwise}", False
     try:
         with checkpointing as tracer:
             checkpointed = tracer.trace(smallest)

@@ -148,7 +148,7 @@ def test_out_of_memory_shrinks_both_waits_and_is_remembered() -> None:
     assert isinstance(change, PlanChange)
     assert change.plan == Plan.of(batch_size=6, lq_size=28)
     simulation.apply(change)
-    assert "the plan is new: both axes shrink, and nothing as large is tried for 20 periods" in change.reason
+    assert "the plan is new: the plan shrinks, and no plan as large is tried for 20 periods" in change.reason
     simulation.run(2 * FREQUENCY - 1)
     assert len(simulation.changes) == 1  # the cooldown is twice a period
     simulation.run(18 * FREQUENCY)

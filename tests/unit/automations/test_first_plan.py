@@ -91,7 +91,7 @@ def test_a_jump_that_went_too_far_keeps_the_configured_batch() -> None:
 
 
 def test_a_batch_below_the_configured_one_comes_back_before_crops_grow() -> None:
-    """The first plan runs out of memory at once, both axes shrink, and what comes next restores the batch."""
+    """The first plan runs out of memory at once, the plan shrinks, and what comes next restores the batch."""
     run = PlayedRun(controller("jump"), lambda step: 1.3 if step < 3 else 1.0).run(1000)
     shrunk = next(one for _, one in run.decisions if isinstance(one, PlanChange))
     assert shrunk.plan.batch_size == 6

@@ -141,7 +141,7 @@ def test_a_new_plan_that_fails_shrinks_at_once() -> None:
     step, shrunk = run.decisions[-1]
     assert (step, run.ooms) == (run.step, [run.step])
     assert isinstance(shrunk, PlanChange)
-    assert "the plan is new: both axes shrink" in shrunk.reason
+    assert "the plan is new: the plan shrinks" in shrunk.reason
 
 
 def test_what_failed_is_tried_again_later_each_time() -> None:

@@ -63,7 +63,7 @@ def test_a_leap_is_seen_within_three_steps(scatter: float) -> None:
     assert step == 303
     assert isinstance(decision, GoBack)
     assert decision.good_until == 299
-    assert "the loss leaps: 60, 60, 60" in decision.reason
+    assert "the loss spikes: 60, 60, 60" in decision.reason
 
 
 def test_steps_without_a_pass_are_no_leaps() -> None:

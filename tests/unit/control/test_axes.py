@@ -191,4 +191,4 @@ def test_at_the_floor_of_a_budget_later_batches_run_in_as_many_pieces() -> None:
         change = automation.on_out_of_memory(OutOfMemory(step, facts.plan, shape, "g", "", pieces=4, limit=LIMIT))
     assert isinstance(change, PlanChange)
     assert change.plan == Plan.of(tokens=512, micro_batches=4)
-    assert "every batch in 4 pieces" in change.reason
+    assert "every batch in 4 micro-batches" in change.reason

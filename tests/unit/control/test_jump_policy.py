@@ -226,7 +226,7 @@ def test_one_correction_then_rest() -> None:
     assert decide(situation(jumped, 0.75)).plan == a_plan(4, 112)
     settled = decide(situation(jumped, 0.75, corrected=True))
     assert settled.plan == jumped
-    assert "a change asks for 10%" in settled.reason
+    assert "a change needs 10%" in settled.reason
     assert decide(situation(jumped, 0.81)).plan == jumped
     assert "lies in the band 80% to 85%" in decide(situation(jumped, 0.81)).reason
 
@@ -237,7 +237,7 @@ def test_pressure_takes_the_batch_even_below_the_configured_one_then_the_crop() 
     assert decide(situation(a_plan(2, 148), 0.90)).plan == a_plan(2, 136)
     floor = decide(situation(a_plan(2, 32), 0.90))
     assert floor.plan == a_plan(2, 32)
-    assert "all axes go to their floor" in floor.reason
+    assert "the plan drops to its minimum" in floor.reason
 
 
 def test_the_configured_batch_comes_back_before_crops_grow() -> None:

@@ -97,7 +97,7 @@ def test_pressure_takes_the_batch_first_then_the_crop() -> None:
     assert decide(situation(Plan.of(batch_size=2, lq_size=64), over)).plan == Plan.of(batch_size=2, lq_size=60)
     floor = decide(situation(Plan.of(batch_size=2, lq_size=16), over))
     assert floor == PolicyDecision(Plan.of(batch_size=2, lq_size=16), floor.reason)
-    assert "every axis is at its floor" in floor.reason
+    assert "the plan is at its minimum" in floor.reason
 
 
 def test_growth_can_be_forbidden_protection_cannot() -> None:

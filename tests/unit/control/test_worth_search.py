@@ -126,7 +126,7 @@ def test_goodput_stays_with_the_files_batch_where_the_device_is_busy() -> None:
 def test_it_says_what_other_objectives_would_take(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
     gone(8)
-    said = [line for line in caplog.messages if "other objectives would take" in line][-1]
+    said = [line for line in caplog.messages if "other objectives would choose" in line][-1]
     assert re.search(r"`memory` batch_size \d+, lq_size 1\d\d, `throughput` batch_size \d+, lq_size 32", said)
 
 

@@ -46,7 +46,10 @@ def test_the_cost_is_measured_and_said_once(caplog: pytest.LogCaptureFixture) ->
     resort.see(record(60.0, ooms=3))
     assert resort.take(SimpleNamespace(model=model), "one crop does not fit") is None
     assert "a step takes about a third longer" in caplog.text
-    assert resort.take(SimpleNamespace(model=model), "it still does not fit") == "Gradient checkpointing is on already."
+    assert (
+        resort.take(SimpleNamespace(model=model), "it still does not fit")
+        == "Gradient checkpointing is already enabled."
+    )
     resort.see(record(60.0, ooms=3))
     (line,) = told(resort, [9.0, 0.13, 0.13, 0.12, 0.14, 0.15, 0.13, 0.13], caplog)
     assert line == (
@@ -81,7 +84,7 @@ def test_a_resume_goes_on_as_the_options_allow(caplog: pytest.LogCaptureFixture)
         assert after.state_dict() == {"taken": allowed}
         after.load_state_dict({}, model)  # of a checkpoint that knows nothing of it
         assert model.checkpoints_gradients is allowed
-    assert "its options no longer allow it, so it is off" in caplog.text
+    assert "its options no longer allow it, so it is disabled" in caplog.text
     after = CheckpointingFallback(allowed=True)
     after.load_state_dict(state, small_model(num_conv=1))  # too short a chain
     assert "no longer possible: net_g: SRVGGNetCompact has no list of repeated blocks" in caplog.text

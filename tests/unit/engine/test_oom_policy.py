@@ -109,10 +109,10 @@ def test_at_the_floor_the_last_resort_is_taken_once_if_it_may(run: Any, caplog: 
     decisions = on_batch_too_large(run, batch, DoesNotFit("g", 1, "no"))
     assert decisions == []
     assert run.model.checkpoints_gradients
-    assert "one sample of 8 px does not fit: no; gradient checkpointing is on from now on" in caplog.text
+    assert "one sample of 8 px does not fit: no; gradient checkpointing is now enabled" in caplog.text
     again = next_batch(run)
     assert (again.first_sample, again.plan) == (batch.first_sample, batch.plan)
-    with pytest.raises(NothingFitsError, match="Gradient checkpointing is on already"):
+    with pytest.raises(NothingFitsError, match="Gradient checkpointing is already enabled"):
         on_batch_too_large(run, again, DoesNotFit("g", 1, "no"))
 
 

@@ -178,7 +178,7 @@ def halve_gradients(optimizer: Optimizer, _arguments: Any, _options: Any) -> Non
 def test_nothing_is_repeated_where_it_is_not_known_what_was_written(make: Make) -> None:
     training = Training(make)
     training.take_gradients(2)
-    with FailsAt(4), pytest.raises(OptimizerOutOfMemoryError, match="Some weights may have moved") as caught:
+    with FailsAt(4), pytest.raises(OptimizerOutOfMemoryError, match="Some weights may be updated") as caught:
         step_optimizer(training.objective, CPU)
     assert not caught.value.is_whole
 

@@ -117,7 +117,7 @@ class RunHistory:
             self.events.add(shortage_of(record, time))
         is_lost = bool(record.losses) and not math.isfinite(values[LOSS])
         if is_lost and not self._lost_loss:
-            self.events.add(Event(record.step, "fail", "the loss is no finite number", "", time))
+            self.events.add(Event(record.step, "fail", "the loss is not finite", "", time))
         self._lost_loss = is_lost
 
     def block(self, block: StepBlock) -> None:

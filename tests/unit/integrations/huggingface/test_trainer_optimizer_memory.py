@@ -54,7 +54,7 @@ def test_a_half_made_step_ends_training_in_words_and_is_never_saved(tmp_path: Pa
         trainer.train()
     failing.fails.__exit__(None, None, None)
     said = str(caught.value)
-    assert "Some weights may have moved and others not" in said
+    assert "Some weights may be updated and others not" in said
     assert "checkpoint-3 is the last whole checkpoint" in said
     assert "train(resume_from_checkpoint=True)" in said
     assert sorted(path.name for path in (tmp_path / "run").glob("checkpoint-*")) == ["checkpoint-3"]

@@ -178,7 +178,7 @@ def test_a_lost_loss_is_told_once() -> None:
     shown = page(history)
     assert series(shown, "loss")["loss"]["y"] == [1, 1, None, None, None]
     failures = [item for item in block(shown, "events")["items"] if item["kind"] == "fail"]
-    assert [(item["step"], item["title"]) for item in failures] == [(3, "the loss is no finite number")]
+    assert [(item["step"], item["title"]) for item in failures] == [(3, "the loss is not finite")]
 
 
 def test_a_run_without_a_step_has_a_page() -> None:

@@ -18,7 +18,7 @@ SMALL = RunFigures(
     "/experiments/small/20260101_101010",
     {"name": "small", "train.lr": 0.001, "datasets.val.dataroot_gt": "a"},
     status="completed",
-    reason="the run has come to its length",
+    reason="training finished",
     steps=100,
     total=100,
     samples=400,

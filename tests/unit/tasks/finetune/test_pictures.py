@@ -123,4 +123,4 @@ def test_what_checkpoints_already_is_not_told_to() -> None:
     run = SimpleNamespace(model=model)
     assert "would help" in str(CheckpointingFallback().take(run, "it does not fit"))
     checkpoint_activations(network)
-    assert CheckpointingFallback().take(run, "it does not fit") == "Gradient checkpointing is on already."
+    assert CheckpointingFallback().take(run, "it does not fit") == "Gradient checkpointing is already enabled."

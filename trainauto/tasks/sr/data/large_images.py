@@ -122,7 +122,7 @@ class ImageWriter:
         has_alpha: there is one.
 
     Raises:
-        InputError: there is no room on the disk.
+        InputError: there is no space left on the disk.
     """
 
     def __init__(self, folder: Path, height: int, width: int, channels: int, *, has_alpha: bool = False) -> None:
