@@ -151,7 +151,7 @@ def test_steps_grow_only_where_the_file_lets_them(made: Path, tmp_path: Path) ->
     assert [record["lr"]["train"] for record in grown] == pytest.approx([1e-2 * 3**0.5] * 4)
     said = " ".join(done.stdout.split())
     assert "0.01, constant, lr_scaling sqrt, 2 epochs" in said
-    assert "a smaller max_batch_size leaves it more" in said
+    assert "a smaller max_batch_size leaves more steps" in said
 
 
 def test_passes_grow_where_accumulation_allows_it(made: Path, tmp_path: Path) -> None:

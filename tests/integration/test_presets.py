@@ -29,7 +29,7 @@ def test_effective_values_are_said_and_kept_and_a_resume_reports_no_change(tmp_p
     assert done.returncode == 0, done.stderr
     run = run_directory(file)
     log = (run / "training.log").read_text()
-    assert "memory preset: CPU 90MiB (computed from the budget), for what the option file leaves open" in log
+    assert "memory preset: CPU 90MiB (computed from the budget), for keys that the option file does not set" in log
     assert "min_batch_size 1 (preset), max_batch_size 7 (file)" in log
     assert "min_lq_size 32 (file), max_lq_size 32 (preset 24, moved to suit the file)" in log
     kept = json.loads((run / "config.json").read_text())["training_automations"]
@@ -56,7 +56,7 @@ def test_a_controller_without_a_limit_is_said_to_have_nothing_to_fill(tmp_path: 
     done = train(file)
     assert done.returncode == 0, done.stderr
     said = " ".join((done.stdout + done.stderr).split())
-    assert said.count(f"{NAME} has nothing to fill") == 1
+    assert said.count(f"{NAME} has no memory limit to follow") == 1
     assert "memory: {cpu_budget: 2GiB}" in said
     kept = json.loads((run_directory(file) / "config.json").read_text())["training_automations"][NAME]
     assert (kept["min_lq_size"], kept["min_batch_size"]) == (16, 1)

@@ -248,7 +248,7 @@ def test_on_a_smaller_card_it_says_so_once_and_goes_on(tmp_path: Path, write_ima
     assert done.returncode == 0, done.stderr
     out = " ".join(done.stdout.split())
     assert out.count("did not fit here as it was logged") == 1
-    assert "other pieces from step 1 on" in out
+    assert "other micro-batches from step 1 on" in out
     here = step_records(run_directory(file, "tiny_replay"))
     assert [(r["step"], r["first_sample"], r["samples"], r["plan"]) for r in here] == [
         (r["step"], r["first_sample"], r["samples"], r["plan"]) for r in records

@@ -129,7 +129,9 @@ def test_what_an_automation_decided_ends_with_it_and_a_replay_follows(tmp_path: 
     assert train(file, "--force_yml", "train:total_iter=6").returncode == 0
     resumed = train(file, "--auto_resume", "--force_yml", "training_automations={}")
     assert resumed.returncode == 0, resumed.stderr
-    assert "Quarters is gone, and what it had decided with it" in " ".join((resumed.stdout + resumed.stderr).split())
+    assert "Quarters is no longer among the automations, so its decisions are undone" in " ".join(
+        (resumed.stdout + resumed.stderr).split()
+    )
     run = run_directory(file)
     rates = {record["step"]: record["lr"]["g"] for record in step_records(run)}
     assert rates[6] == pytest.approx(rates[1] / 4)

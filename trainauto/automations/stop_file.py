@@ -52,5 +52,5 @@ class StopFile(Automation):
         except OSError as error:  # a network drive that is away for a moment ends no run
             if not self._has_warned:
                 self._has_warned = True
-                logger.warning("%s cannot be looked for (%s). This is said once.", visible(str(file)), error.strerror)
+                logger.warning("%s cannot be looked for (%s). This is logged once.", visible(str(file)), error.strerror)
             return False

@@ -118,7 +118,7 @@ def build_component(
                 if not is_out_of_memory(error):
                     raise
                 what = f"{registry.kind} '{name}' does not fit into memory: {in_words(allocator_message(error))}"
-                advice = "Write smaller values, or have other programs leave room."
+                advice = "Write smaller values, or free memory that other programs hold."
                 raise InputError(Problem(what, advice=advice)) from error
 
     return construct

@@ -179,7 +179,7 @@ def build_train_set(
 def _warn_of_many_workers(chosen: TrainDataset) -> None:
     cores = os.cpu_count() or 1
     if chosen.num_worker_per_gpu > cores:
-        logger.warning("num_worker_per_gpu is %d, this machine has %d cores", chosen.num_worker_per_gpu, cores)
+        logger.warning("num_worker_per_gpu is %d, but this machine has %d cores", chosen.num_worker_per_gpu, cores)
 
 
 def build_val_sets(
@@ -213,7 +213,8 @@ def warn_of_shared_images(train_set: DynamicDataset, val_sets: Sequence[DynamicD
         shared = [index for index in range(len(dataset)) if _identity(dataset, index) in trained]
         if shared:
             logger.warning(
-                "dataset '%s' shares %d of its %s with the training set (%s%s): its figures say little of other images",
+                "dataset '%s' shares %d of its %s with the training set (%s%s): its metrics say little about other "
+                "images",
                 dataset.name,
                 len(shared),
                 counted(len(dataset), "image"),

@@ -249,7 +249,9 @@ def _check_optimizer(loaded: File, path: KeyPath, chosen: Component) -> None:
     rate = chosen.arguments.get("lr")
     if isinstance(rate, int | float) and rate < 0:
         with locate_errors(loaded, path):
-            raise InputError(Problem(f"a rate of {rate} climbs where it is to go down", argument="lr"))
+            raise InputError(
+                Problem(f"a learning rate of {rate} increases the loss instead of reducing it", argument="lr")
+            )
 
 
 OPTIMIZER = of_component(_check_optimizer)

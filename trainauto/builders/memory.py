@@ -94,7 +94,7 @@ def log_bounds(name: str, preset: CardPreset | None, written: Mapping[str, Any],
     """
     if preset is None:
         logger.warning(
-            "%s has nothing to fill: on a CPU, nothing limits memory but a budget. "
+            "%s has no memory limit to follow: on a CPU only a budget sets one. "
             "Write `memory: {cpu_budget: 2GiB}`, or `budget: 2GiB` for any device.",
             name,
         )
@@ -105,12 +105,12 @@ def log_bounds(name: str, preset: CardPreset | None, written: Mapping[str, Any],
     if filled_in.get(TARGET, 0.0) > suggested[TARGET]:
         logger.warning(
             "safety_margin %g must lie below target_vram_usage, so that is %g instead of %g, the preset's: "
-            "write target_vram_usage beside it to say what may be filled",
+            "write target_vram_usage beside it to set how much of the memory may be used",
             written[MARGIN],
             filled_in[TARGET],
             suggested[TARGET],
         )
-    logger.log(DETAIL, "memory preset: %s (%s), for what the option file leaves open", preset.name, preset.rule)
+    logger.log(DETAIL, "memory preset: %s (%s), for keys that the option file does not set", preset.name, preset.rule)
     logger.log(DETAIL, "%s: %s", name, ", ".join(bounds_text))
 
 
@@ -154,10 +154,10 @@ def _memory_facts(
     """Yield lines on how much memory there is, what fills it, and between which bounds."""
     limit = "no limit is known" if limit_bytes is None else size_text(limit_bytes)
     if controller is None:
-        yield "memory", f"{limit}; no controller fills it, {_knobs(axes)} are the option file's"
+        yield "memory", f"{limit}; no controller is enabled, so {_knobs(axes)} stay as in the file"
         return
     if limit_bytes is None:
-        yield "memory", f"{limit}, so there is nothing to fill: {_knobs(axes)} stay as they are"
+        yield "memory", f"{limit}, so {_knobs(axes)} stay as in the file"
         return
     settings = controller.settings
     target, low = settings.target_vram_usage, settings.target_vram_usage - settings.safety_margin
@@ -170,7 +170,7 @@ def _memory_facts(
 
 def _knobs(axes: Sequence[Axis]) -> str:
     """Return in words what a controller changes."""
-    return "batch and crop" if any(axis.name == LQ_SIZE for axis in axes) else "batches"
+    return "batch size and crop size" if any(axis.name == LQ_SIZE for axis in axes) else "batch sizes"
 
 
 def _bounds_of(axis: Axis) -> str:

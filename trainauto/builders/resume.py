@@ -73,9 +73,7 @@ def _continue_run(run: Run, directory: RunDirectory, checkpoint: Path | None, ch
     for line in changes:
         logger.warning("%s%s", CHANGED, line)
     if changes and run.controls.stop_reason:
-        logger.warning(
-            "the run had been stopped (%s); its options have changed, so it continues", run.controls.stop_reason
-        )
+        logger.warning("the run was stopped (%s); its options have changed, so it continues", run.controls.stop_reason)
         run.controls.stop_reason = run.controls.termination = ""
     was_due = every and ((is_same and step % every == 0) or run.finished)
     if step and (was_due or run.is_validation_due_besides):
@@ -109,6 +107,6 @@ def _explained(error: NetworkMismatchError, changes: Sequence[str]) -> NetworkMi
     of_networks = [line for line in changes if line.startswith(("network_", "scale", "model_type", "plugins"))]
     changed = "".join(f"\n  changed since: {line}" for line in of_networks)
     return NetworkMismatchError(
-        f"{error}{changed}\n  Nothing was trained. Take that back, or leave --auto_resume out: a run of its own begins,"
-        " from these weights with path: pretrain_network_g (strict_load_g: false takes what fits)."
+        f"{error}{changed}\n  Nothing was trained. Undo the change, or begin a new run without --auto_resume. With "
+        "path: pretrain_network_g it starts from these weights (strict_load_g: false takes what fits)."
     )

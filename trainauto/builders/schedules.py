@@ -59,8 +59,8 @@ def warn_of_short_run(options: Options, world_size: int = 1) -> None:
         return
     fitting = 1 - float(f"{_AVERAGED_OVER / steps:.1g}") if steps > 2 * _AVERAGED_OVER else 0.0
     logger.warning(
-        "ema_decay %g averages weights over about %.0f steps, and this run has %d: what is validated and saved is to "
-        "%.0f %% what the network began with. `ema_decay: %g` under train suits its length",
+        "ema_decay %g averages weights over about %.0f steps, and this run has %d: the weights that are validated "
+        "and saved are still %.0f %% the initial ones. `ema_decay: %g` under train suits this length",
         decay,
         1 / (1 - decay),
         steps,
@@ -83,16 +83,18 @@ def _warn_of_shape(name: str, shape: Shape, unit: LengthUnit, optimizers: Iterab
     """Say where a schedule does what its file may not want: it ends early, raises rates, or is not needed."""
     kinds = [type(one).__name__ for one in optimizers if is_schedule_free(type(one).__name__)]
     if kinds and name.lower() not in ("constant", "none", "constantlr"):
-        logger.warning("%s needs no schedule: scheduler %s changes its rate all the same", kinds[0], name)
+        logger.warning("%s needs no schedule, but scheduler %s changes its learning rate", kinds[0], name)
     if not isinstance(shape, Placed):
         return
     if shape.end is not None and shape.end < shape.total * (1.0 - ROUNDING):
         then = "rises again" if name.lower() in ("cosine", "cosineannealinglr") else "stays as it is then"
-        logger.warning("scheduler %s ends after %g of %g %s: the rate %s", name, shape.end, shape.total, unit, then)
+        logger.warning(
+            "scheduler %s ends after %g of %g %s: the learning rate %s", name, shape.end, shape.total, unit, then
+        )
     rates = [group["lr"] for optimizer in optimizers for group in optimizer.param_groups]
     if shape.floor > min(rates):
         logger.warning(
-            "eta_min %g of scheduler %s is above the rate %g, which rises to it", shape.floor, name, min(rates)
+            "eta_min %g of scheduler %s is above the learning rate %g, which rises to it", shape.floor, name, min(rates)
         )
 
 

@@ -98,6 +98,6 @@ def _ways_out(options: FileOptions) -> tuple[tuple[str, str], ...]:
     every = counted(options.settings.saves_every, "step")
     epochs = ", and after each epoch" if options.settings.saves_epochs else ""
     return (
-        ("to stop", "Ctrl-C finishes the step and saves; a second one stops at once"),
+        ("to stop", "Ctrl-C finishes the step and saves; a second one stops immediately"),
         ("to resume", f"the same command with --auto_resume (a checkpoint every {every}{epochs})"),
     )

@@ -116,7 +116,9 @@ class OwnLoop:
             return None
         if not reading.limit and not self._is_unbounded:
             self._is_unbounded = True
-            logger.warning("%s: no memory limit is known, so there is nothing to fill: set a budget", self._name)
+            logger.warning(
+                "%s: no memory limit is known, so the batch size cannot follow memory: set a budget", self._name
+            )
         is_whole = not self._in_flight and not self._has_failed
         self._in_flight, self._has_failed = max(0, self._in_flight - 1), False
         decision = controller.after_step(controller.plan, reading, is_whole=is_whole)

@@ -19,8 +19,8 @@ from enum import IntEnum
 class Saving(IntEnum):
     """Who writes a checkpoint before an error ends the run; the later ones include the earlier.
 
-    ``NOBODY``: the last checkpoint stands. ``ALONE``: a process on its own; of several ranks the others do not know of
-    the error. ``TOGETHER``: every rank, for all of them leave at this step.
+    ``NOBODY``: the last checkpoint is intact. ``ALONE``: a process on its own; of several ranks the others do not know
+    of the error. ``TOGETHER``: every rank, for all of them leave at this step.
     """
 
     NOBODY = 0

@@ -11,10 +11,10 @@ _REMEDIES = {
     "Make room": FULL,
     "Make the disk writable again": {errno.EROFS},
     "Give this user the right to read and write there": {errno.EACCES, errno.EPERM},
-    "See to the disk or network drive that fails": {errno.EIO, errno.ENXIO, errno.ENODEV, errno.ESTALE},
+    "Check the disk or network drive that fails": {errno.EIO, errno.ENXIO, errno.ENODEV, errno.ESTALE},
     "Allow more open files (ulimit -n 65536) or use fewer workers": {errno.EMFILE, errno.ENFILE},
     "Put back what was moved, renamed or deleted": {errno.ENOENT, errno.ENOTDIR},
-    "Move away what is in its place": {errno.EISDIR, errno.EEXIST, errno.ENOTEMPTY},
+    "Move what is in its place": {errno.EISDIR, errno.EEXIST, errno.ENOTEMPTY},
 }
 _BY_NUMBER = {number: remedy for remedy, numbers in _REMEDIES.items() for number in numbers}
 

@@ -132,7 +132,7 @@ class Checkpoints:
 
     def _not_written(self, step: int, number: int | None, file: str | None) -> "CheckpointNotWrittenError":
         what = f"the checkpoint of step {step} cannot be written: {file or self.folder}: {reason_of(number)}"
-        return CheckpointNotWrittenError(f"{what}\n  {self._way_on(remedy(number) or 'See to that')}")
+        return CheckpointNotWrittenError(f"{what}\n  {self._way_on(remedy(number) or 'Fix that')}")
 
     def _way_on(self, what_to_do: str) -> str:
         steps = self.steps()

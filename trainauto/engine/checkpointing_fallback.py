@@ -67,8 +67,8 @@ class CheckpointingFallback:
             return f"Gradient checkpointing cannot help: {error}."
         if not self.allowed:
             return (
-                f"{model.checkpointing_advice} ({blocks}): fewer activations are kept, and the backward pass recomputes "
-                f"them, so that a step takes {EXPECTED_COST}."
+                f"{model.checkpointing_advice} ({blocks}): fewer activations are kept, and the backward pass "
+                f"recomputes them, so that a step takes {EXPECTED_COST}."
             )
         self.taken = True
         logger.warning(

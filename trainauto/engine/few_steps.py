@@ -29,8 +29,8 @@ def warn_of_few_steps(run: Training, total_samples: int, given: Plan, option: st
     if steps >= FEW_STEPS or of_a_step <= before:
         return
     logger.warning(
-        "%s leaves this run about %d steps in all (%s: %d), few to learn in: a smaller %s leaves it more, and "
-        "memory unused",
+        "%s leaves this run about %d steps in all (%s: %d), which is few to learn in: a smaller %s leaves more "
+        "steps, and memory unused",
         plan,
         steps,
         given,

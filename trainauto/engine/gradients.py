@@ -192,8 +192,8 @@ def _say_changes(
         snapshot.said_pieces = True
         more = f" and {len(names) - SHOWN_NAMES} more" if len(names) > SHOWN_NAMES else ""
         logger.warning(
-            "forward passes of '%s' change %s%s: a batch that runs in %d pieces changes them %d times, where the whole "
-            "batch would once; with splittable=False it comes again as smaller batches",
+            "forward passes of '%s' change %s%s: a batch that runs in %d micro-batches changes them %d times, "
+            "where the whole batch would once; with splittable=False it is drawn again as smaller batches",
             objective.name,
             ", ".join(names[:SHOWN_NAMES]),
             more,

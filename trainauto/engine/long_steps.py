@@ -48,7 +48,7 @@ def warning_if_long(run: Run) -> Iterator[None]:
         yield
         return
     start = time.perf_counter()
-    timer = Timer(LONG_S, logger.info, ["the first step is still running, after %.0f s", LONG_S])
+    timer = Timer(LONG_S, logger.info, ["the first step is still running after %.0f s", LONG_S])
     timer.daemon = True
     timer.start()
     try:

@@ -175,8 +175,8 @@ def _refuse_other_weights(reports: Sequence[Mapping[str, Any]]) -> None:
     if others:
         raise TrainautoError(
             f"the weights of rank {', '.join(others)} are no longer those of rank 0\n"
-            "  Nothing was saved; the last checkpoint stands. Look at the hardware of these ranks, and at code of your "
-            "own that changes weights by random numbers."
+            "  Nothing was saved; the last checkpoint is intact. Look at the hardware of these ranks, and at code of "
+            "your own that changes weights by random numbers."
         )
 
 

@@ -24,7 +24,11 @@ def undo_removed(run: Training) -> None:
         undone = run.controls.undo(name)
         run.journal.keep(undone)
         if run.ranks.is_first:
-            logger.warning("%s is gone, and what it had decided with it: %s", visible(name), _words(undone, factor))
+            logger.warning(
+                "%s is no longer among the automations, so its decisions are undone: %s",
+                visible(name),
+                _words(undone, factor),
+            )
 
 
 def _words(undone: Sequence[Decision], factor: float) -> str:
@@ -33,7 +37,7 @@ def _words(undone: Sequence[Decision], factor: float) -> str:
     clips = any(isinstance(decision, ClipAt) for decision in undone)
     return ", and ".join(
         [
-            *([f"learning rates are the schedule's again, which were {factor:g} times that"] if rates else []),
-            *(["gradients are clipped as the run does by itself"] if clips else []),
+            *([f"learning rates follow the schedule again, instead of {factor:g} times it"] if rates else []),
+            *(["gradients are clipped as the run does without it"] if clips else []),
         ]
     )

@@ -171,7 +171,9 @@ class LoggedScript(FreeScript):
         if self._first_other_loss:
             share = f"{self._largest_difference:.3g}"
             text = f"losses differ from step {self._first_other_loss} on, by up to {share} of their value"
-        pieces = f"; other pieces from step {self._first_in_other_pieces} on" if self._first_in_other_pieces else ""
+        pieces = (
+            f"; other micro-batches from step {self._first_in_other_pieces} on" if self._first_in_other_pieces else ""
+        )
         return (("replayed", f"{self._repeated} step{'' if self._repeated == 1 else 's'}, {text}{pieces}"),)
 
     @property
@@ -195,7 +197,7 @@ class LoggedScript(FreeScript):
         if not self._first_in_other_pieces:
             self._first_in_other_pieces = record.step
             logger.warning(
-                "replay: step %d (%s) did not fit here as it was logged; it ran %s instead of %s. Said once.",
+                "replay: step %d (%s) did not fit here as it was logged; it ran %s instead of %s. This is logged once.",
                 record.step,
                 record.plan,
                 _in_words(record.pieces, logged),
@@ -215,7 +217,8 @@ class LoggedScript(FreeScript):
             self._first_other_loss = record.step
             logger.warning(
                 "replay: from step %d on this is another run of the same plans: loss %s is %r here and %r in the log "
-                "(%.3g of it). Other versions, threads or pieces add in another order; other data give other losses.",
+                "(%.3g of it). Other versions, threads or micro-batches sum in another order; other data give other "
+                "losses.",
                 record.step,
                 name,
                 record.losses.get(name),
@@ -242,4 +245,4 @@ def _in_words(pieces: Mapping[str, MicrobatchSplit], logged: StepRecord) -> str:
 
 
 def _split_in_words(split: MicrobatchSplit) -> str:
-    return f"in {counted(split.micro_batches, 'piece')} of size {split.extent}"
+    return f"in {counted(split.micro_batches, 'micro-batch')} of size {split.extent}"

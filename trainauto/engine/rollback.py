@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 
 _WHAT_HELPS = (
     "Lower the learning rate, clip gradients, or look at the samples of these steps; then resume. max_rollbacks of "
-    "SpikeGuard says how often a run goes back."
+    "SpikeGuard limits how often a run goes back."
 )
 
 
@@ -38,7 +38,7 @@ class NothingToGoBackToError(TrainautoError):
     @classmethod
     def after(cls, asked: GoBack) -> "NothingToGoBackToError":
         """Return what to say where there is none."""
-        none = f"There is no checkpoint of step {asked.good_until} or before: have them written more often."
+        none = f"There is no checkpoint of step {asked.good_until} or before: save checkpoints more often."
         return cls(f"{asked.reason}\n  {none} {_WHAT_HELPS}")
 
 

@@ -104,8 +104,8 @@ class GroupOutOfMemoryError(TrainautoError):
     def __init__(self, failure: DoesNotFit, batch: Batch) -> None:
         super().__init__(
             f"{failure}\n  With ddp_overlap and fully_shard ranks synchronize inside the backward pass, so that the "
-            "batch cannot be run again in pieces.\n  The last checkpoint is intact: torchrun --max-restarts N starts "
-            "all ranks again, and they continue under a smaller plan, as a later start with --auto_resume does."
+            "batch cannot be run again in micro-batches.\n  The last checkpoint is intact: torchrun --max-restarts N "
+            "starts all ranks again, and they continue under a smaller plan, as a later start with --auto_resume does."
         )
         self.failure = failure
         self.batch = batch
@@ -114,7 +114,7 @@ class GroupOutOfMemoryError(TrainautoError):
 class CannotRepeatError(TrainautoError):
     """A pass that ran out of memory cannot run again: it has changed what no step had changed before it.
 
-    There is no copy to begin from. Nothing is saved: the last checkpoint stands.
+    There is no copy to begin from. Nothing is saved: the last checkpoint is intact.
 
     Args:
         batch: leaves of the batch that it has changed.
@@ -136,7 +136,7 @@ class CannotRepeatError(TrainautoError):
 
 
 class MachineFailedError(TrainautoError):
-    """Memory ran out where nothing is run again, or a device failed. Nothing is saved: the last checkpoint stands.
+    """Memory ran out where nothing is run again, or a device failed. Nothing is saved: the last checkpoint is intact.
 
     Args:
         what: what failed, in words.

@@ -78,6 +78,8 @@ class StopSignals:
             raise StoppedAtOnce(self.exit_code)
         self.received = number
         what = "finishing this step" if self._raises is None else "leaving this validation"
-        logger.warning("%s: %s and saving; once more stops at once.", signal.Signals(number).name, what)
+        logger.warning(
+            "%s: %s, then saving a checkpoint. Send it again to stop immediately.", signal.Signals(number).name, what
+        )
         if self._raises is not None:
             raise self._raises

@@ -222,7 +222,7 @@ class _Step:
             message = f"{wrong}\n{_where(self._batch)}\n  {self._model.finite_numbers}"
             if ends:
                 raise NonFiniteError(message)
-            logger.warning("this step leaves the weights alone: %s", message)
+            logger.warning("this step does not change the weights: %s", message)
         self._losses |= losses
         self._told += gradients.told
         self._norms[objective.name] = norm

@@ -54,8 +54,8 @@ def _made(batches: Iterator[Batch]) -> Batch:
         return next(batches)
     except (RuntimeError, MemoryError) as error:
         message = in_words(shortage_in(error))
-    advice = "Take fewer workers or a smaller batch, or have other programs leave room; the batch comes again."
-    raise InputError(Problem(f"memory ran out while the next batch was made: {message}", advice=advice))
+    advice = "Use fewer workers or a smaller batch, or free memory that other programs hold. The batch is drawn again."
+    raise InputError(Problem(f"out of memory while the next batch was loaded: {message}", advice=advice))
 
 
 def begin_step(run: Training, batch: Batch) -> StepSettings:
@@ -179,7 +179,7 @@ def take_in(run: Training, record: StepRecord) -> None:
         run.has_said_nothing_learned = True
         logger.warning(
             "step %d trains nothing: all of its %s have weight 0, as samples without labels do. Such steps have no "
-            "loss and leave the weights alone; later ones are not reported here",
+            "loss and do not change the weights. Later ones are not logged",
             record.step,
             counted(record.shape.samples, "sample"),
         )

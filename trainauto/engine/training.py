@@ -65,7 +65,10 @@ class DataWait:
                 self.has_said = True
                 share = self._waited_s / self._taken_s
                 logger.warning(
-                    "the last %d steps waited for data %.0f %% of the time: %s", WATCHED_STEPS, 100 * share, advice
+                    "the last %d steps spent %.0f %% of their time waiting for data: %s",
+                    WATCHED_STEPS,
+                    100 * share,
+                    advice,
                 )
             self._waited_s = self._taken_s = 0.0
 

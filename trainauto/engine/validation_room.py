@@ -31,7 +31,7 @@ def lack_of_room(run: Training, validator: ValidationSet, error: BaseException) 
     """Return what ends a run whose validation does not fit; with ``fully_shard`` ranks do not save before it."""
     tried, advice = validator.if_too_large(error, is_sharded=run.model.is_sharded)
     if run.model.is_sharded:
-        what = f"validation does not fit, {tried}; the last checkpoint stands"
+        what = f"validation does not fit, {tried}; the last checkpoint is intact"
     elif run.finished:
         what = f"training is complete and saved; validation alone failed: it does not fit, {tried}"
     else:

@@ -166,7 +166,7 @@ def decision_lines(step: int, decision: Decision, width: int) -> list[str]:
         case GoBack(good_until=good_until):
             action = f"back to a checkpoint of step {good_until} or before"
         case GiveUp():
-            action = "the run is given up"
+            action = "the run ends"
         case Rollback(from_step=from_step, to_step=to_step, order=order):
             action = f"back from step {from_step} to {to_step}, samples in another order (no. {order})"
         case MissingSteps(first=first, last=last):

@@ -138,7 +138,7 @@ class Reporter:
         # Memory comes back with the next plan, room when old checkpoints are deleted: the sink itself is kept.
         if (id(sink), why) not in self._warned:
             self._warned.add((id(sink), why))
-            self._logger.warning("%s %s. This is said once.", type(sink).__name__, why)
+            self._logger.warning("%s %s. This is logged once.", type(sink).__name__, why)
 
     def _stop_listening(self) -> None:
         if self._handler in self._logger.handlers:

@@ -43,9 +43,9 @@ def test_the_start_says_what_is_filled_and_between_which_bounds() -> None:
         ("seed", "1"),
     )
     for limit, automations, memory in (
-        (GIB, [], "1.00 GiB; no controller fills it, batch and crop are the option file's"),
-        (None, [], "no limit is known; no controller fills it, batch and crop are the option file's"),
-        (None, [controller], "no limit is known, so there is nothing to fill: batch and crop stay as they are"),
+        (GIB, [], "1.00 GiB; no controller is enabled, so batch size and crop size stay as in the file"),
+        (None, [], "no limit is known; no controller is enabled, so batch size and crop size stay as in the file"),
+        (None, [controller], "no limit is known, so batch size and crop size stay as in the file"),
     ):
         assert with_memory(a_summary(), limit, automations, axes).facts == (("memory", memory),)
 
@@ -132,7 +132,7 @@ def test_the_log_says_every_bound_and_where_it_comes_from(caplog: pytest.LogCapt
     with caplog.at_level(DETAIL):
         log_bounds("Controller", SMALL, written, controller_defaults(SMALL, facts(), written))
     assert caplog.messages == [
-        "memory preset: CPU 60MiB (computed from the budget), for what the option file leaves open",
+        "memory preset: CPU 60MiB (computed from the budget), for keys that the option file does not set",
         "Controller: target_vram_usage 0.7 (file), safety_margin 0.05 (preset), min_batch_size 1 (preset), "
         "max_batch_size 4 (preset), min_lq_size 64 (file), max_lq_size 64 (preset 16, moved to suit the file)",
     ]
@@ -144,12 +144,12 @@ def test_a_margin_that_raises_the_target_of_the_preset_is_warned_of(caplog: pyte
         log_bounds("Controller", SMALL, written, controller_defaults(SMALL, facts(), written))
     assert caplog.messages == [
         "safety_margin 0.7 must lie below target_vram_usage, so that is 0.85 instead of 0.55, the preset's: "
-        "write target_vram_usage beside it to say what may be filled"
+        "write target_vram_usage beside it to set how much of the memory may be used"
     ]
 
 
 def test_without_a_limit_there_is_nothing_to_fill(caplog: pytest.LogCaptureFixture) -> None:
     log_bounds("Controller", None, {}, controller_defaults(None, facts(), {}))
     assert [record.levelname for record in caplog.records] == ["WARNING"]
-    assert "Controller has nothing to fill" in caplog.text
+    assert "Controller has no memory limit to follow" in caplog.text
     assert "memory: {cpu_budget: 2GiB}" in caplog.text

@@ -19,16 +19,16 @@ from trainauto.options.load import load_options
         ({"type": "CosineAnnealingRestartLR", "periods": [5, 7]}, ""),
         (
             {"type": "CosineAnnealingRestartLR", "periods": [4, 4]},
-            "scheduler CosineAnnealingRestartLR ends after 8 of 12 steps: the rate stays as it is then",
+            "scheduler CosineAnnealingRestartLR ends after 8 of 12 steps: the learning rate stays as it is then",
         ),
         (
             {"type": "CosineAnnealingLR", "T_max": 6},
-            "scheduler CosineAnnealingLR ends after 6 of 12 steps: the rate rises again",
+            "scheduler CosineAnnealingLR ends after 6 of 12 steps: the learning rate rises again",
         ),
         ({"type": "CosineAnnealingLR", "T_max": 12, "eta_min": 1e-7}, ""),
         (
             {"type": "cosine", "eta_min": 1e-2},
-            "eta_min 0.01 of scheduler cosine is above the rate 0.001, which rises to it",
+            "eta_min 0.01 of scheduler cosine is above the learning rate 0.001, which rises to it",
         ),
         ({"type": "OneCycleLR", "total_steps": 6}, "ends after 6 of 12 steps"),
         ({"type": "polynomial", "total_iters": 6}, "ends after 6 of 12 steps"),
@@ -49,7 +49,10 @@ def test_a_schedule_that_is_not_needed(tmp_path: Path, caplog: pytest.LogCapture
     step = {"scheduler": {"type": "multistep", "milestones": [5]}}
     assert_said(tmp_path, caplog, free, "")
     assert_said(
-        tmp_path, caplog, free | step, "AdanScheduleFree needs no schedule: scheduler multistep changes its rate"
+        tmp_path,
+        caplog,
+        free | step,
+        "AdanScheduleFree needs no schedule, but scheduler multistep changes its learning rate",
     )
 
 

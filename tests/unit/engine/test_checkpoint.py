@@ -263,9 +263,7 @@ def test_a_failed_write_leaves_the_last_one(tmp_path: Path) -> None:
         (folder / "net_g.safetensors").write_bytes(b"half")
         raise OSError(errno.EIO, "unplugged")
 
-    what = (
-        r"step 20 cannot be written: .*step_00000020: Input/output error\n  That of step 10 is whole: see to the disk"
-    )
+    what = r"step 20 cannot be written: .*step_00000020: Input/output error\n  That of step 10 is whole: check the disk"
     with pytest.raises(CheckpointNotWrittenError, match=what):
         checkpoints.save(20, {}, fail)
     assert names(tmp_path) == ["latest.json", "step_00000010"]
@@ -275,7 +273,7 @@ def test_a_failed_write_leaves_the_last_one(tmp_path: Path) -> None:
 def test_a_folder_in_the_place_of_the_pointer_is_named(tmp_path: Path) -> None:
     checkpoints = Checkpoints(tmp_path, keep=2)
     (tmp_path / "latest.json").mkdir()
-    what = r"latest\.json: Is a directory\n  That of step 10 is whole: move away what is in its place, then resume"
+    what = r"latest\.json: Is a directory\n  That of step 10 is whole: move what is in its place, then resume"
     with pytest.raises(CheckpointNotWrittenError, match=what):
         checkpoints.save(10, {}, write_weights)
     assert Checkpoints(tmp_path, keep=2).newest_whole() == tmp_path / "step_00000010"

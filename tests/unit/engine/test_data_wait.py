@@ -29,7 +29,9 @@ def test_a_long_wait_is_said_once(waited_s: float, is_said: bool, caplog: pytest
     steps(wait, 3 * WATCHED_STEPS, waited_s)
     assert len(caplog.messages) == is_said
     if is_said:
-        assert caplog.messages == [f"the last {WATCHED_STEPS} steps waited for data 23 % of the time: {ADVICE}"]
+        assert caplog.messages == [
+            f"the last {WATCHED_STEPS} steps spent 23 % of their time waiting for data: {ADVICE}"
+        ]
 
 
 def test_only_what_was_watched_last_counts(caplog: pytest.LogCaptureFixture) -> None:

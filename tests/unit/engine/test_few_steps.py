@@ -29,7 +29,7 @@ def said(caplog: pytest.LogCaptureFixture, tokens: int, given: int, epochs: int 
 def test_the_steps_that_are_left_are_told_with_the_option_that_bounds_them(caplog: pytest.LogCaptureFixture) -> None:
     text = said(caplog, tokens=1000, given=50)
     assert text.startswith("tokens 1000 leaves this run about 4 steps in all (tokens 50: 80)")
-    assert "a smaller max_tokens leaves it more" in text
+    assert "a smaller max_tokens leaves more steps" in text
 
 
 def test_runs_of_many_steps_and_batches_that_were_asked_for(caplog: pytest.LogCaptureFixture) -> None:

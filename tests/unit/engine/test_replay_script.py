@@ -81,8 +81,8 @@ def test_what_fits_here_is_where_later_steps_begin(caplog: pytest.LogCaptureFixt
     assert replay.splits() == {"g": MicrobatchSplit(8, 40)}  # not even one sample of 64 px fitted
     (said,) = warnings(caplog)
     assert "step 1 (batch_size 8, lq_size 48) did not fit here as it was logged" in said
-    assert "it ran in 2 pieces of size 48 (pass g) instead of in 1 piece of size 48" in said
-    assert "other pieces from step 1 on" in replay.facts()[0][1]
+    assert "it ran in 2 micro-batches of size 48 (pass g) instead of in 1 micro-batch of size 48" in said
+    assert "other micro-batches from step 1 on" in replay.facts()[0][1]
 
 
 def test_the_first_other_loss_is_said_once_with_its_figures(caplog: pytest.LogCaptureFixture) -> None:

@@ -37,7 +37,7 @@ def train_epoch(loop: AdaptiveLoop) -> None:
 def test_a_batch_that_cannot_be_made_is_said_so_and_comes_again(workers: int) -> None:
     task, samples = Regression(), Tight()
     with AdaptiveLoop(task.net, task.objective(), samples, batch_size=8, num_workers=workers) as loop:
-        with pytest.raises(InputError, match="memory ran out while the next batch was made"):
+        with pytest.raises(InputError, match="out of memory while the next batch was loaded"):
             train_epoch(loop)
         samples.has_room = True
         train_epoch(loop)

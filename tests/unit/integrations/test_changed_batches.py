@@ -176,7 +176,7 @@ def test_a_failed_attempt_counts_once(caplog: pytest.LogCaptureFixture) -> None:
         record.getMessage() for record in caplog.records if "forward passes of 'fit' change mean" in record.getMessage()
     ]
     assert len(said) == 1
-    assert "in 3 pieces changes them 3 times" in said[0]
+    assert "in 3 micro-batches changes them 3 times" in said[0]
 
 
 class Normalizing(nn.Module):

@@ -118,8 +118,8 @@ def test_what_an_automation_decided_ends_with_it(caplog: pytest.LogCaptureFixtur
     with caplog.at_level(logging.WARNING):
         without.load_state_dict(state)
     words = (
-        "Plans is gone, and what it had decided with it: learning rates are the schedule's again, which were 0.25 "
-        "times that, and gradients are clipped as the run does by itself"
+        "Plans is no longer among the automations, so its decisions are undone: learning rates follow the schedule "
+        "again, instead of 0.25 times it, and gradients are clipped as the run does without it"
     )
     assert words in caplog.text
     assert (without.training.controls.rate_factor, without.training.controls.max_norm_of("fit")) == (1.0, None)

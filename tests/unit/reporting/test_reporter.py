@@ -161,7 +161,7 @@ def test_short_of_memory_a_sink_loses_a_report_and_stays() -> None:
     assert short.events.count("validation") == 2
     assert short.events.count("end") == 2
     assert [text for text in sound.texts if "memory" in text] == [
-        "WARNING Recorder ran out of memory; a report was dropped. This is said once."
+        "WARNING Recorder ran out of memory; a report was dropped. This is logged once."
     ]
 
 
@@ -173,7 +173,8 @@ def test_on_a_full_disk_a_sink_loses_reports_and_stays() -> None:
         run_through(reporter)
     assert short.events.count("end") == 2
     assert [text for text in sound.texts if "disk" in text] == [
-        "WARNING Recorder cannot write: the disk is full. Reports wait or are dropped until it can. This is said once."
+        "WARNING Recorder cannot write: the disk is full. Reports wait or are dropped until it can. "
+        "This is logged once."
     ]
 
 

@@ -118,7 +118,7 @@ def test_what_an_automation_decided_ends_with_it(tmp_path: Path, caplog: pytest.
     trainer.add_callback(moves)
     with caplog.at_level(logging.WARNING):
         trainer.train(resume_from_checkpoint=str(tmp_path / "checkpoint-4"))
-    assert "Plans is gone, and what it had decided with it" in caplog.text
+    assert "Plans is no longer among the automations, so its decisions are undone" in caplog.text
     logged = [entry["learning_rate"] for entry in trainer.state.log_history if "loss" in entry]
     assert logged[-2:] == pytest.approx([1e-2 * 2 / 6, 1e-2 / 6])
     assert moves.moved[-1] / (1e-2 / 6) > 0.1, "nothing is clipped"

@@ -35,7 +35,7 @@ def usable_device(name: str) -> torch.device:
 
 @cache
 def _say_that_the_cpu_is_taken(name: str) -> None:
-    logger.warning("%s is not there: memory is predicted and watched on the CPU instead. This is said once.", name)
+    logger.warning("%s is not there: memory is predicted and watched on the CPU instead. This is logged once.", name)
 
 
 def obtainable_bytes(device: torch.device) -> int | None:

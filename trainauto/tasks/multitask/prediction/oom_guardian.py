@@ -207,7 +207,7 @@ class OOMGuardian:
             raise InputError("max_memory_mb: this system does not tell how much memory there is; give a limit")
         if asked is not None and there_is is not None and asked > there_is:
             logger.warning(
-                "max_memory_mb=%g is more than there is: %.0f MiB count instead. This is said once.",
+                "max_memory_mb=%g is more than there is: %.0f MiB count instead. This is logged once.",
                 max_memory_mb,
                 there_is / MIB,
             )

@@ -37,7 +37,7 @@ class FFLoss(WeightedLoss):
         patch_factor: images are cut into so many patches along each side, each with a spectrum of its own. The border
             of images whose sides are no multiple of it is continued to the right and downwards.
         ave_spectrum: compare the mean spectra of the batch, the default of traiNNer-redux. Samples then depend on each
-            other, and a batch that does not fit cannot be run in pieces.
+            other, and a batch that runs out of memory cannot be split into micro-batches.
         log_matrix: weigh by the logarithm of the difference plus one.
         batch_matrix: divide weights by the largest of the batch, not of each spectrum; couples samples as well.
 

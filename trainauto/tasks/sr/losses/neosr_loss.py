@@ -86,7 +86,7 @@ class ClippedPseudoHuberLoss(WeightedLoss):
         reduction: only ``mean``.
         criterion: ``huber`` (Charbonnier) or ``l1``.
         loss_lambda: factor of one minus the mean cosine of colours, added to every pixel before it is clipped. Above 0
-            samples depend on each other, and a batch that does not fit cannot be run in pieces.
+            samples depend on each other, and a batch that runs out of memory cannot be split into micro-batches.
         clip_min: least loss of a pixel.
         clip_max: largest loss of a pixel.
 

@@ -89,7 +89,7 @@ class VGGPerceptualLoss(WeightedLoss):
         perceptual_weight: factor of the features' term; 0 leaves it out.
         style_weight: factor of the term of Gram matrices; 0 leaves it out.
         criterion: ``l1``, ``l2``, or ``fro``, the Frobenius norm over the whole batch: samples then depend on each
-            other, and a batch that does not fit cannot be run in pieces.
+            other, and a batch that runs out of memory cannot be split into micro-batches.
         weights: file of the tower's weights; without it torch.hub's folder is looked into.
 
     Raises:

@@ -79,7 +79,7 @@ class NCCLoss(WeightedLoss):
     """One minus the normalised cross-correlation, mapped to 0 to 1.
 
     As in traiNNer-redux and neosr, a batch is laid out as C rows without regard to samples, so that samples depend on
-    each other and a batch that does not fit cannot be run in pieces.
+    each other and a batch that runs out of memory cannot be split into micro-batches.
     """
 
     couples_samples = True

@@ -22,7 +22,7 @@ def test_a_card_that_is_not_there_becomes_the_cpu_and_is_named_once(caplog: pyte
         devices = [usable_device("cuda:0") for _ in range(3)]
     assert devices == [torch.device("cpu")] * 3
     assert [record.message for record in caplog.records] == [
-        "cuda:0 is not there: memory is predicted and watched on the CPU instead. This is said once."
+        "cuda:0 is not there: memory is predicted and watched on the CPU instead. This is logged once."
     ]
 
 
