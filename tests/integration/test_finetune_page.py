@@ -48,7 +48,7 @@ def test_the_newcomers_path(tmp_path: Path) -> None:
     validate, train, test, export, merge = block("bash").splitlines()
     tried = run(validate, tmp_path).stdout
     assert "22 conversations, 22 pictures" in tried
-    assert "can be trained; nothing of this was kept" in tried
+    assert "can be trained; nothing of this was saved" in tried
     assert not (tmp_path / "training_output").exists()
     trained = run(train, tmp_path).stdout
     assert "training finished" in trained

@@ -162,7 +162,7 @@ def test_validate_trains_a_step_and_leaves_nothing(here: Path) -> None:
     said = flat(tried.stdout)
     assert "T1 48, T2 36, T3 36" in said
     assert re.search(r"step 2 loss [\d.]+; gradient norm [\d.]+ ", said), said
-    assert "tiny can be trained; nothing of this was kept" in said
+    assert "tiny can be trained; nothing of this was saved" in said
     assert [path.name for path in here.iterdir()] == ["run.yml"]
 
 

@@ -76,14 +76,14 @@ def test_both_tables_agree_and_know_budget_and_bounds(tmp_path: Path, write_imag
     asked = ("-opt", file.name, "--card", "T4", "--vram", "2GiB", "--vram", "1.5GiB")
     done = plan(*asked, "--by-module", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    held = re.split(r"what is live at the peak of batch \d+ x \d+, in the \w+ pass: ", done.stdout)[1].splitlines()
+    held = re.split(r"what is live at the peak of batch \d+ x \d+ px, in the \w+ pass: ", done.stdout)[1].splitlines()
     assert [re.match(r" +[\d.]+ [GM]iB  \w", line) is not None for line in held[1:4]] == [True] * 3
     assert any("  activations " in line and "RRDBNet." in line for line in held[1:11])
     assert all(len(line) <= 80 for line in done.stdout.splitlines()[3:-3])
-    assert "its 99 % bound stays within the target" in done.stdout
+    assert "the 99 % bound is below the target" in done.stdout
     assert "* bounded by max_batch_size, not by memory" in done.stdout
     assert "Of each card the run may use 1.00 GiB, the file's `memory: budget`" in done.stdout.split("the plan that")[0]
-    first, second = done.stdout.split("largest batch by crop, within the same target:")
+    first, second = done.stdout.split("largest batch by crop, for the same target:")
     heading = [f"{word} px" for word in second.splitlines()[1].replace("px", "").split()[1:]]
     for card in ("T4 16GB", "2 GiB", "1.5 GiB"):
         row, edge = (next(line for line in part.splitlines() if line.startswith(card)) for part in (first, second))

@@ -149,7 +149,7 @@ def test_memory_runs_out_in_every_pass_of_a_run_with_a_discriminator(tmp_path: P
     output = on_card("python", PROGRAMS / "memory_runs_out.py", options, *changes, start, card="T4 16GB")
     assert last_json(output) == {"failed": PLACES, "status": "completed", "step": 30}
     said = output.replace("\n    ", " ")
-    assert said.count("no room for a step of Adam that takes all weights at once") == 2
+    assert said.count("not enough memory for a step of Adam that updates all weights at once") == 2
     assert "runs again in 2 micro-batches of 32 px" in said
     assert "continuing in tiles of" in said
 

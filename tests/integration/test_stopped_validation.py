@@ -70,7 +70,7 @@ def test_a_signal_in_validation(tmp_path: Path, write_images: Callable[..., Path
     said, _ = process.communicate(timeout=60)
     assert time.monotonic() - start < HEARD_S
     assert process.returncode == 143, said
-    assert "leaving this validation and saving" in " ".join(said.split())
+    assert "leaving this validation, then saving" in " ".join(said.split())
     assert "Traceback" not in said
     assert (latest_step(run), validations(run)) == (stopped_at, [])
 

@@ -161,7 +161,7 @@ class ControllerAutomation(Automation):
         return PlanChange(run_plan, reason, self.controller.expected_of(plan))
 
     def on_peaks_invalidated(self) -> None:
-        """Steer by what is measured from now on; plans that failed may be tried again."""
+        """Steer by what is measured from now on; plans that ran out of memory may be tried again."""
         self.controller.invalidate()
 
     def state_dict(self) -> dict[str, Any]:

@@ -9,7 +9,7 @@ def add_to(commands: Commands) -> None:
     """Add the command."""
     parser = commands.add_parser(
         "doctor",
-        help="check this machine: what is fine, what may cause trouble, what is broken",
+        help="check this machine: what works, what may cause trouble, what is broken",
         description=(
             "Check this machine, and with -opt also what a run would need. Nothing is changed, except that a "
             "cache_dir of the file may be filled. The exit code is 1 if something is broken."

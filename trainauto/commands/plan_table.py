@@ -13,7 +13,7 @@ from trainauto.memory.tracing.phases import BACKWARD, FORWARD, OPTIMIZER, OTHER,
 from trainauto.reporting.formatting import IMAGE_SIZE, WIDTH, wrapped
 from trainauto.reporting.step_stats import error_text
 
-FITS = "fits: the largest batch that would, whatever a run takes at most. "
+FITS = "fits: the largest batch that fits, even beyond the bounds of a run. "
 
 MOST_HOLDERS = 10
 PHASE_WORDS = {
@@ -42,12 +42,12 @@ def table(answer: CardPlans) -> str:
         *(wrapped(answer.bounded_by, WIDTH, "") if answer.bounded_by else []),
         "",
         *_kept(answer, sizes, whole),
-        f"the plan that {_taker(answer)} would take: its 99 % bound stays within the target",
+        f"the plan that {_taker(answer)} would take: the 99 % bound is below the target",
         *aligned(("card", *sizes.headings, "batch", *fits, *sizes.token_headings, *headings), rows),
         *_explained(
             f"{sizes.explained}{_fits_words(answer) if fits else ''}"
-            f"expected: likely peak of a step's memory, and its share of the {whole}. "
-            "99 % bound: the peak stays within it with a probability of 99 %. target: what may be filled."
+            f"expected: likely peak memory of a step, and its share of the {whole}. "
+            "99 % bound: the peak stays below it with a probability of 99 %. target: the memory that a run aims for."
         ),
         "",
         *_reasons(answer),
@@ -92,7 +92,9 @@ def _memory(memory: PlanMemory) -> list[str]:
     phases = ", ".join(f"{PHASE_WORDS[phase]} {size_text(peaks[phase])}" for phase in PHASES if phase in peaks)
     held = memory.trace.held_at_peak
     return [
-        *wrapped(f"what {_plan_words(memory.plan)} takes of {size_text(memory.available_bytes)}:", WIDTH, "  "),
+        *wrapped(
+            f"memory of {_plan_words(memory.plan)}, with {size_text(memory.available_bytes)} available:", WIDTH, "  "
+        ),
         *aligned(("", "expected", "99 % bound", "least", "on this card"), rows),
         *_explained(
             "allocated: blocks in use. reserved: what the allocator takes of a card with plenty of memory; least: of "
@@ -156,11 +158,11 @@ def _kept(answer: CardPlans, sizes: "_SizeWords", whole: str) -> list[str]:
         return []
     headings = "card", *sizes.headings, "batch", *sizes.token_headings, "expected", f"of {whole}", "99 % bound", "fits"
     return [
-        "the file's own plan, which a run keeps: no controller is switched on",
+        "the file's own plan, which a run keeps: no controller is enabled",
         *aligned(headings, rows),
         *_explained(
-            "fits: yes, with a probability of 99 %; likely, with less; no: its steps run in pieces, or not at all. "
-            "Five lines in the file switch a controller on, whose plan is below: docs/memory.md."
+            "fits: yes, with a probability of 99 %; likely, with less; no: its steps run in micro-batches, or not at "
+            "all. Five lines in the file enable a controller, whose plan is below: docs/memory.md."
         ),
         "",
     ]
@@ -244,7 +246,7 @@ def _reasons(answer: CardPlans) -> list[str]:
     reasons = [f"{card.preset.name}: {card.reason}" for card in answer.cards if card.plan is None]
     if not reasons:
         return []
-    help_ = "What takes less: smaller least sizes, gradient checkpointing, lower precision, a smaller network."
+    help_ = "To use less memory: smaller minimum sizes, gradient checkpointing, lower precision, a smaller network."
     return [*(line for text in [*reasons, help_] for line in wrapped(text, WIDTH, "  ")), ""]
 
 
@@ -264,7 +266,7 @@ def _frontiers(answer: CardPlans, sizes: _SizeWords) -> list[str]:
         largest = {plan.size: _batch(card, plan) for plan in card.frontier}
         rows.append((card.preset.name, *(largest.get(crop, "-") for crop in some)))
     return [
-        f"largest batch by {sizes.many}, within the same target:",
+        f"largest batch by {sizes.many}, for the same target:",
         *aligned(("card", *map(sizes.short, some)), rows),
         "",
     ]
@@ -284,8 +286,8 @@ def _tried(trials: DeviceBenchmark) -> list[str]:
         *aligned(headings, rows),
         *(line for failure in failures for line in wrapped(failure, WIDTH, "  ")),
         *_explained(
-            "predicted, measured: peak of memory in a step. off by: predicted less measured, as a share of what was "
-            "measured, or in MiB where that is little. s a step: seconds that a step took here, on noise."
+            "predicted, measured: peak memory of a step. off by: predicted minus measured, as a share of "
+            "measured, or in MiB where that is little. s a step: seconds that a step took here, on random data."
         ),
         "",
     ]

@@ -91,7 +91,7 @@ class DryRunner:
             answer = self._worker.request(request, timeout_s)
         except WorkerDiedError as error:
             advice = (
-                "\n  The system ends processes when memory is short: set memory: budget."
+                "\n  The system kills processes when memory is short: set memory: budget."
                 if "SIGKILL" in str(error)
                 else ""
             )
@@ -164,7 +164,7 @@ def validate(loaded: LoadedOptions[FileOptions], steps: int, smaller: str) -> in
     _print(_warnings([*built["warnings"], *done["warnings"]]))
     caches = loaded.options.caches
     beside = f", but decoded pixels in {' and '.join(caches)}" if caches else ""
-    _print([("result", f"{loaded.options.name} can be trained; nothing of this was kept{beside}")])
+    _print([("result", f"{loaded.options.name} can be trained; nothing of this was saved{beside}")])
     return 0
 
 
@@ -207,7 +207,7 @@ def built_pairs(loaded: LoadedOptions[FileOptions], built: Mapping[str, Any]) ->
     samples = ", ".join(f"{name} {number}" for name, number in built["samples"].items())
     return [
         ("options", f"{loaded.path}: no problem"),
-        ("data", f"{samples}: every one was looked at{_not_read(built['not_read'])}"),
+        ("data", f"{samples}: every one was checked{_not_read(built['not_read'])}"),
         *([("smallest", f"image of {built['smallest_px']} px (of the input)")] if built["smallest_px"] else []),
         ("network", f"{built['network']}, {in_thousands(built['parameters'])} parameters"),
         ("device", f"{built['device']}, {built['precision']}, {counted(built['threads'], 'thread')}"),
@@ -256,7 +256,7 @@ def _step_pairs(step: Mapping[str, Any], limit_bytes: int | None, smaller: str) 
     yield f"step {step['step']}", f"{losses}; gradient norm {norms}"
     yield "", f"{step['step_seconds']:.2f} s, waited {step['data_seconds']:.2f} s for data"
     if step["peak_bytes"] is not None:
-        of = f" of {size_text(limit_bytes)}" if limit_bytes else ", all that the process holds"
+        of = f" of {size_text(limit_bytes)}" if limit_bytes else ", all memory of the process"
         off_by = _off_by(step["predicted_bytes"], step["peak_bytes"])
         yield "memory", f"peak {size_text(step['peak_bytes'])}{of}{off_by}"
     if step["ooms"]:

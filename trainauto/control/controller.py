@@ -136,7 +136,7 @@ class Controller:
             self.noise.see(samples, usual / units_per_s - 1 if usual and units_per_s else None)
 
     def invalidate(self) -> None:
-        """Steer by what is measured from now on; plans that failed may be tried again."""
+        """Steer by what is measured from now on; plans that ran out of memory may be tried again."""
         self._planner, self._is_invalidated = self._new_planner(), True
         self._failures.clear()
         self._cooldown = 0

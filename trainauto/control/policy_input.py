@@ -20,7 +20,7 @@ class PolicyInput:
         margin: width of the band below target that is left alone.
         axes: bounds and multiples, in the order in which they grow.
         configured_batch: the batch of the option file.
-        blocked: plans that failed; nothing as large as one of them is tried again.
+        blocked: plans that ran out of memory; nothing as large as one of them is tried again.
         may_grow: whether growth is allowed at all now.
         reserved_bytes: what the allocator typically held; ``None`` if unknown.
         available_bytes: the least it could have held: free memory and own reserved memory, less headroom; ``None``

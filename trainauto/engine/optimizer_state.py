@@ -43,8 +43,8 @@ def make_optimizer_state(optimizers: Iterable[Optimizer]) -> None:
             message = _lacks_room_for_state(optimizer)
             if not message:
                 logger.warning(
-                    "no room for a step of %s that takes all weights at once: it takes one weight after another "
-                    "(foreach=False)",
+                    "not enough memory for a step of %s that updates all weights at once: it updates one weight after "
+                    "another (foreach=False)",
                     type(optimizer).__name__,
                 )
         if message:

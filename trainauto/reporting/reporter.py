@@ -113,7 +113,7 @@ class Reporter:
         if not self._sinks:
             self._stop_listening()  # logging then writes to stderr, the one place left
         self._logger.error(
-            "%s failed and is left out from here on; the run continues. %s: %s",
+            "%s failed and is now disabled; the run continues. %s: %s",
             type(sink).__name__,
             type(error).__name__,
             error,

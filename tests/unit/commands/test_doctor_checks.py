@@ -107,7 +107,7 @@ def test_who_else_is_on_a_card() -> None:
     assert gpus.card_findings(alone, [7])[1].state == OK
     # In containers NVML may show nobody, while somebody holds a good part.
     assert gpus.card_findings({**CARD, "processes": []}, [7])[1].state == LOOK
-    assert "does not say" in gpus.card_findings({**CARD, "processes": None}, [7])[1].fact
+    assert "does not report" in gpus.card_findings({**CARD, "processes": None}, [7])[1].fact
 
 
 @pytest.mark.parametrize(

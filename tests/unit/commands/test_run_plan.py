@@ -66,10 +66,10 @@ def test_the_table_of_code_has_its_words_and_says_why_nothing_fits() -> None:
     text = table(plan_code(request, chosen_cards([], [GIB, MIB])))
     assert max(map(len, text.splitlines())) <= 80, text
     assert text.startswith("code: Linear, 7 sizes followed in ")
-    assert "largest batch by tokens, within the same target:" in text
+    assert "largest batch by tokens, for the same target:" in text
     assert "* bounded by its bounds, not by memory" in text
     assert "0.000976562 GiB: batch_size 1, tokens 8 may need" in text
-    assert "What takes less: smaller least sizes, gradient checkpointing" in text
+    assert "To use less memory: smaller minimum sizes, gradient checkpointing" in text
     assert " px" not in text
     alone = table(plan_code(PlanRequest(lambda: nn.Linear(64, 64), mean, ("batch", 64)), chosen_cards([], [GIB])))
     assert "largest batch by" not in alone
@@ -145,14 +145,14 @@ def test_a_run_without_a_controller_is_said_to_keep_its_plan_and_whether_that_fi
     own, chosen = table(found).split("the plan that a controller would take: ")
     rows = [line.split() for line in own.splitlines() if " px " in line]
     assert [row[2:5] + row[-1:] for row in rows] == [["400", "px", "4", fits] for fits in ("yes", "likely", "no")]
-    assert "no controller is switched on" in own
+    assert "no controller is enabled" in own
     assert "docs/memory.md" in own
     assert "docs/memory.md" not in chosen
     assert [card["kept"]["fits"] for card in json.loads(as_json(found))["cards"]] == ["yes", "likely", "no"]
     controlled = load_options(write_options(tmp_path / "run.yml", {**options, **CONTROLLED}))
     found = option_plans.plan_for_cards(controlled, cards)
     assert {card.kept for card in found.cards} == {None}
-    assert "the plan that a run would take: its 99 % bound" in table(found)
+    assert "the plan that a run would take: the 99 % bound" in table(found)
 
 
 @pytest.mark.usefixtures("without_traces")

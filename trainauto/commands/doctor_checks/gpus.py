@@ -60,14 +60,18 @@ def card_findings(card: Mapping[str, Any], own_pids: Sequence[int]) -> list[Find
     fact = f"{card['name']}, {size_text(total)}, capability {major}.{minor} ({bf16}){modes}"
     findings = [Finding(name, OK, fact)]
     if card["processes"] is None:
-        users = "NVML does not say who else is on it"
+        users = "NVML does not report other processes on it"
         processes: list[str] = []
     else:
         processes = [_process_text(process) for process in card["processes"] if process["pid"] not in own_pids]
-        users = f"others on it: {', '.join(processes)}" if processes else "no other process is seen on it"
+        users = f"other processes on it: {', '.join(processes)}" if processes else "no other process uses it"
     free = f"{size_text(max(0, total - used))} of {size_text(total)} free; {users}"
     busy = bool(processes) or used > OFTEN_BUSY * total
-    advice = "A run takes what they leave, and follows when they come and go. End what is left over." if busy else ""
+    advice = (
+        "A run uses the memory they leave, and adapts when they start or end. End processes that are not needed."
+        if busy
+        else ""
+    )
     return [*findings, Finding(f"{name} memory", LOOK if busy else OK, free, advice)]
 
 

@@ -35,7 +35,7 @@ def memory_finding(total_bytes: int, free_bytes: int, group: MemoryLimit | None)
     else:
         fact += "; no control group bounds it"
     if available_bytes < LEAST_FREE_BYTES:
-        advice = "The system ends processes that take more: give the container more memory, or end others."
+        advice = "The system kills processes that use more: give the container more memory, or end other processes."
         return Finding("memory", LOOK, fact, advice)
     return Finding("memory", OK, fact)
 
@@ -133,7 +133,7 @@ def cores_finding(
     fact += f"; a run keeps {busy} busy ({network}, {counted(workers, 'worker')})"
     if busy > math.ceil(cores):
         options = "num_threads or num_worker_per_gpu" if on_cpu else "num_worker_per_gpu"
-        return Finding("cores", LOOK, fact, f"They share cores, and wait for each other: lower {options}.")
+        return Finding("cores", LOOK, fact, f"They compete for cores: lower {options}.")
     return Finding("cores", OK, fact)
 
 

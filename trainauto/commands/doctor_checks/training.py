@@ -49,11 +49,11 @@ def groups_finding(facts: Mapping[str, Any], devices: int) -> Finding:
     if "available" not in facts:
         return Finding("distributed", UNKNOWN, str(facts.get("error", "")))
     if not facts["available"]:
-        return Finding("distributed", LOOK, "torch was built without it", "Runs in one process are not concerned.")
+        return Finding("distributed", LOOK, "torch was built without it", "Runs in one process are not affected.")
     names = [f"{name} {'yes' if facts[name] else 'no'}" for name in ("gloo", "nccl")]
     fact = ", ".join(names)
     if "error" in facts:
-        advice = "Runs in one process are not concerned. GLOO_SOCKET_IFNAME=lo often helps."
+        advice = "Runs in one process are not affected. GLOO_SOCKET_IFNAME=lo often helps."
         return Finding("distributed", LOOK, f"{fact}; a gloo group of one process: {facts['error']}", advice)
     fact += "; a gloo group of one process works" if facts["gloo"] else ""
     if devices > 1 and not facts["nccl"]:

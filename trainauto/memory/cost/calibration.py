@@ -64,10 +64,10 @@ class Calibration:
         except FileNotFoundError:
             return None
         except (OSError, ValueError) as error:
-            logger.warning("what an earlier run learned cannot be read and is ignored: %s: %s", self.path, error)
+            logger.warning("the calibration of an earlier run cannot be read and is ignored: %s: %s", self.path, error)
             return None
         if not isinstance(content, dict) or (content.get("format"), content.get("kind")) != (FORMAT, self._kind):
-            logger.warning("what an earlier run learned is of another kind and is ignored: %s", self.path)
+            logger.warning("the calibration of an earlier run has another format and is ignored: %s", self.path)
             return None
         learned = content.get("learned")
         return learned if isinstance(learned, dict) else None
@@ -79,4 +79,4 @@ class Calibration:
             remove_leftovers(self.path.parent, older_than_s=OTHERS_ARE_DONE_S)
             write_json_atomically(self.path, {"format": FORMAT, "kind": self._kind, "learned": dict(learned)})
         except OSError as error:
-            logger.warning("what this run learned cannot be kept: %s", error)
+            logger.warning("the calibration of this run cannot be saved: %s", error)

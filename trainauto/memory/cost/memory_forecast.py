@@ -300,7 +300,7 @@ def lacks_room(forecast: MemoryForecast, device_type: str, target_bytes: float |
 def say_loop_form(forecast: MemoryForecast, device_type: str) -> None:
     """Say that optimizers take one weight after another, and why."""
     logger.warning(
-        "the optimizer's step alone would take %.1f MiB, all weights at once, and there is less room: it takes one "
+        "the optimizer's step would need %.1f MiB for all weights at once, and less is free: it updates one "
         "weight after another (foreach=False), which is slower and differs in the last bits",
         forecast.optimizer_bytes(device_type) / MIB,
     )

@@ -156,7 +156,7 @@ def enforce(budget_bytes: int, device: torch.device) -> bool:
     keep_heap_room()
     limit = status_bytes("VmData")["VmData"] + budget_bytes if STATUS.exists() else None
     if limit is None or not limit_private_memory(limit):
-        logger.warning("this platform cannot enforce a memory budget on the CPU; it is watched only")
+        logger.warning("this platform cannot enforce a memory budget on the CPU; the run only measures its use")
         return False
     return True
 

@@ -26,7 +26,7 @@ def used_bytes(device: torch.device) -> int:
             # The second version counts what the driver keeps for itself apart; CUDA's total leaves it out, too.
             return int(pynvml.nvmlDeviceGetMemoryInfo(handle, version=pynvml.nvmlMemory_v2).used)
         except pynvml.NVMLError as error:
-            logger.debug("NVML does not tell the use of %s: %s", device, error)
+            logger.debug("NVML does not report the memory use of %s: %s", device, error)
     free, total = torch.cuda.mem_get_info(device)
     return total - free
 
@@ -71,5 +71,5 @@ def _handle(uuid: str) -> Any | None:
         pynvml.nvmlInit()
         return pynvml.nvmlDeviceGetHandleByUUID(uuid)
     except pynvml.NVMLError as error:
-        logger.info("NVML unavailable (%s); the driver tells what is in use on the card", error)
+        logger.info("NVML is unavailable (%s); memory use of the GPU comes from the driver", error)
         return None

@@ -240,7 +240,7 @@ def _left_out(terms: InCommon[str], metrics: InCommon[tuple[str, str]], called: 
 def _machine(course: _Course) -> list[Block]:
     peaks, waits = course.of_all(names.PEAK, highest=True), course.of_all(names.DATA)
     blocks = chart("memory", "Memory peak", peaks, unit="bytes", from_zero=True)
-    blocks += chart("speed", "Samples a second", course.speed(), unit="rate", from_zero=True)
+    blocks += chart("speed", "Samples per second", course.speed(), unit="rate", from_zero=True)
     blocks += chart("data", "Wait for data", waits, unit="seconds", from_zero=True)
     for axis in dict.fromkeys(axis for history in course.histories for axis in history.plan):
         series = course.plan(axis)

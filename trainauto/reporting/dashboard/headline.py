@@ -75,7 +75,10 @@ def _memory(history: RunHistory, about: About) -> Iterator[Block]:
     ooms, has_failed = course.ooms + history.validation_ooms, history.status in FAILURES
     if ooms:
         yield tile(
-            "out of memory", counted(ooms, "time"), "" if has_failed else "the run went on in smaller parts", "warn"
+            "out of memory",
+            counted(ooms, "time"),
+            "" if has_failed else "the run continued in smaller micro-batches",
+            "warn",
         )
     elif has_failed:
         yield tile("out of memory", "in no step")  # why it failed stands above

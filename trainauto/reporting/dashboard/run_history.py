@@ -172,7 +172,7 @@ class RunHistory:
         ooms = int(line.get("ooms", 0))
         if ooms:
             self.validation_ooms += ooms
-            text = "what did not fit was taken in smaller parts"
+            text = "what ran out of memory ran again in smaller parts"
             title = f"out of memory, {counted(ooms, 'time')}, in the validation of {dataset}"
             self.events.add(Event(step, "oom", title, text, line.get("time")))
 

@@ -134,7 +134,7 @@ def _memory(history: RunHistory, about: About) -> list[Block]:
 def _speed(history: RunHistory) -> list[Block]:
     curves = history.curves
     rates = [
-        chart(f"{count}-rate", f"{count.capitalize()} a second", [ratio(f"{count}/s", curves, count, names.SECONDS)],
+        chart(f"{count}-rate", f"{count.capitalize()} per second", [ratio(f"{count}/s", curves, count, names.SECONDS)],
               unit="rate", from_zero=True)
         for count in (names.SAMPLES, names.TOKENS, names.STEPS)
     ]  # fmt: skip

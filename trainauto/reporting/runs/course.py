@@ -210,8 +210,8 @@ def end_of(run: RunDirectory, log: Mapping[str, Any], owner: Mapping[str, Any]) 
         return RUNNING, ""
     last = f"last step {_time_of(run.of_steps.records)}" if run.of_steps.records.is_file() else "no step"
     if alive is None:
-        return NO_END, f"it is still training, or was killed; {last}"
-    return KILLED, f"its process has gone and wrote no end; {last}"
+        return NO_END, f"it is still running, or was killed; {last}"
+    return KILLED, f"its process ended without writing why; {last}"
 
 
 def end_text(status: str, reason: str) -> str:
@@ -222,7 +222,7 @@ def end_text(status: str, reason: str) -> str:
 def no_steps(run: RunDirectory, status: str, reason: str) -> InputError:
     """Return what a run without steps is refused with: one that has ended gets none by waiting."""
     if status in (RUNNING, NO_END):
-        return InputError(Problem(f"{run.path} has no steps yet", advice="Ask again when it has trained some."))
+        return InputError(Problem(f"{run.path} has no steps yet", advice="Try again after it has trained some steps."))
     advice = f"Read {run.log}." if run.log.is_file() else "Begin a new run."
     return InputError(Problem(f"{run.path} has no steps; {end_text(status, reason)}", advice=advice))
 

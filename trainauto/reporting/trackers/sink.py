@@ -81,7 +81,7 @@ class Trackers(Sink):
                 import_module(tracker.package)
             except Exception as error:
                 reason = visible(f"{type(error).__name__}: {error}", _LONGEST_REASON)
-                logger.warning("%s cannot be imported and is left out; the run continues. %s", tracker.name, reason)
+                logger.warning("%s cannot be imported and is disabled; the run continues. %s", tracker.name, reason)
                 continue
             thread = TrackerThread(tracker, run)
             thread.begin()
@@ -133,10 +133,12 @@ class Trackers(Sink):
         for thread in self._threads:
             if thread in slow:
                 thread.leave()
-                what = "had not taken %d reports after %.0f s; the run ends without it, and its own files have them"
+                what = "had not received %d reports after %.0f s; the run ends without it, and its own files have them"
                 logger.warning(f"%s {what}", thread.name, thread.left, time.monotonic() - start_s)
             elif thread.left:
-                logger.warning("%s has not taken %d reports; the run's own files have them", thread.name, thread.left)
+                logger.warning(
+                    "%s has not received %d reports; the run's own files have them", thread.name, thread.left
+                )
         self._threads = []
 
     def _waited(self, longest_s: float) -> list[TrackerThread]:

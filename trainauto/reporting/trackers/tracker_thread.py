@@ -107,7 +107,7 @@ class TrackerThread:
             self._lost += 1
         self._waiting = kept
         self._room = max(self._most_points, len(kept) + self._most_points // 2)
-        self._say("fewer points", "is slower than the run: fewer points of curves reach it, and every decision")
+        self._say("fewer points", "is slower than the run: it gets fewer points of curves, but every decision")
 
     def _say(self, what: str, text: str) -> None:
         if what not in self._said:
@@ -118,7 +118,7 @@ class TrackerThread:
         try:
             self._hand_on_all()
         except BaseException as error:  # a library that exits must not leave without a word
-            self._note("ended", f"has ended and is left out from here on; the run continues. {_words(error)}")
+            self._note("ended", f"has ended and is now disabled; the run continues. {_words(error)}")
         finally:
             with self._changed:
                 self._is_over = True
@@ -127,7 +127,7 @@ class TrackerThread:
 
     def _hand_on_all(self) -> None:
         if not self._is_done(partial(self._tracker.start, self._run)):
-            self._note("left out", "could not be started and is left out; the run continues")
+            self._note("left out", "could not be started and is disabled; the run continues")
             return
         while True:
             report = self._next()
@@ -162,7 +162,7 @@ class TrackerThread:
                 call()
             except Exception as error:
                 self._failures += 1
-                self._note("failed", f"failed and is tried again; the run continues. {_words(error)}")
+                self._note("failed", f"failed and is retried; the run continues. {_words(error)}")
                 pause_s = self._shortest_pause_s * 2 ** min(self._failures - 1, 10)
                 self._ending.wait(min(pause_s, LONGEST_PAUSE_S))
             else:

@@ -147,7 +147,7 @@ def test_a_run_that_memory_ended_claims_no_recovery() -> None:
 
 def test_a_loop_of_ones_own_is_not_called_failed_while_nobody_knows() -> None:
     history = a_history(2)
-    history.status, history.reason = NO_END, "it is still training, or was killed"
+    history.status, history.reason = NO_END, "it is still running, or was killed"
     shown = page(history)
     assert shown["status"] == {"word": "no end yet", "tone": "neutral", "text": history.reason}
     assert not [section for section in shown["sections"] if section["id"] == "why" and "events" in str(section)]

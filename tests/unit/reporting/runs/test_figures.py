@@ -83,7 +83,7 @@ def test_a_killed_run_with_half_a_line_in_each_log(tmp_path: Path) -> None:
     run.log_object.write_text('{"status": "run')
     figures = figures_of(run)
     assert (figures.status, figures.steps, figures.total) == ("no end", 3, None)
-    assert figures.reason.startswith("it is still training, or was killed; last step 20")
+    assert figures.reason.startswith("it is still running, or was killed; last step 20")
     assert figures.training_loss == pytest.approx((0.5 + 0.5 / 2 + 0.5 / 3) / 3)  # no window is known
     assert [metric.last.step for metric in figures.metrics] == [2, 2]
 
@@ -92,7 +92,7 @@ def test_a_run_without_a_step(tmp_path: Path) -> None:
     run = made_run(tmp_path, ())
     figures = figures_of(run)
     assert (figures.steps, figures.samples, figures.training_loss, figures.memory_bytes) == (0, 0, None, None)
-    assert figures.reason == "it is still training, or was killed; no step"
+    assert figures.reason == "it is still running, or was killed; no step"
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="processes are known by /proc")
@@ -100,7 +100,7 @@ def test_whether_its_process_is_there(tmp_path: Path) -> None:
     run = made_run(tmp_path, range(1, 3))
     (run.path / "owner_9.json").write_text(json.dumps(asdict(replace(Owner.me(), started="1"))))  # has its number only
     killed = figures_of(run)
-    assert (killed.status, killed.reason[:39]) == ("killed", "its process has gone and wrote no end; ")
+    assert (killed.status, killed.reason[:39]) == ("killed", "its process ended without writing why; ")
     (run.path / "owner_10.json").write_text(json.dumps(asdict(Owner.me())))
     assert figures_of(run).status == "running"
     (run.path / "owner_11.json").write_text("{}")

@@ -87,7 +87,7 @@ def test_the_report_in_words(run: RunDirectory, capsys: pytest.CaptureFixture[st
     assert "step 3: plan stays batch_size 4, lq_size 64: it had held for 12 periods" in " ".join(text.split())
     blocks = [block.splitlines() for block in text.rstrip("\n").split("\n\n")]
     head = "\n".join(blocks[0]).replace("\n            ", " ").splitlines()  # as if never wrapped
-    assert head[1].startswith("status      no end: it is still training, or was killed; last step 2")
+    assert head[1].startswith("status      no end: it is still running, or was killed; last step 2")
     assert head[8:] == [
         "loss        0.2042, mean of the last steps",
         "validated   val psnr 28.5000, best 28.5000 after step 3",

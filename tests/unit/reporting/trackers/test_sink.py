@@ -121,9 +121,9 @@ def test_a_tracker_that_hangs_slows_no_step_and_the_end_for_a_while(run: RunDire
     assert longest_s < 0.2
     assert 1.0 < end_s < 3.0
     assert works.told[-1] == End("completed", "done")
-    assert said[0] == "WARNING a list is slower than the run: fewer points of curves reach it, and every decision"
+    assert said[0] == "WARNING a list is slower than the run: it gets fewer points of curves, but every decision"
     assert "INFO waiting up to 2 s for a list; Ctrl-C ends the wait" in said
-    assert said[-1].startswith("WARNING a list had not taken ")
+    assert said[-1].startswith("WARNING a list had not received ")
     assert said[-1].endswith(" reports after 2 s; the run ends without it, and its own files have them")
 
 
@@ -141,7 +141,7 @@ def test_ctrl_c_ends_the_wait_and_not_the_run(run: RunDirectory, said: list[str]
     assert 1.0 < end_s < 3.0
     assert (
         said[-1]
-        == "WARNING a list had not taken 2 reports after 1 s; the run ends without it, and its own files have them"
+        == "WARNING a list had not received 2 reports after 1 s; the run ends without it, and its own files have them"
     )
 
 
@@ -173,7 +173,7 @@ def test_one_that_cannot_be_imported_is_left_out(run: RunDirectory, said: list[s
         reporter.end(END)
     assert works.steps == [1]
     (text,) = said
-    assert text.startswith("WARNING missing cannot be imported and is left out; the run continues. ModuleNotFoundError")
+    assert text.startswith("WARNING missing cannot be imported and is disabled; the run continues. ModuleNotFoundError")
 
 
 def test_a_run_without_an_end_lets_go_of_its_trackers(run: RunDirectory) -> None:

@@ -70,7 +70,7 @@ def test_a_slow_tracker_gets_fewer_points_and_every_decision_and_it_is_said_once
     assert 50 < len(points) < 200
     recent, old = ([step for step in points if low < step <= low + 500] for low in (1500, 500))
     assert len(recent) > len(old) > 0, "the newest are kept, and the course is still to be seen"
-    assert thread.notes() == ["a list is slower than the run: fewer points of curves reach it, and every decision"]
+    assert thread.notes() == ["a list is slower than the run: it gets fewer points of curves, but every decision"]
     assert thread.notes() == []
 
 
@@ -100,7 +100,7 @@ def test_what_fails_is_tried_again_and_said_once() -> None:
     thread.put(END)
     assert thread.wait(5)
     assert tracker.told == [a_point(1), a_point(2), END]
-    assert thread.notes() == [r"a list failed and is tried again; the run continues. ConnectionError: \x1b[31maway"]
+    assert thread.notes() == [r"a list failed and is retried; the run continues. ConnectionError: \x1b[31maway"]
     assert thread.left == 0
 
 
@@ -129,7 +129,7 @@ def test_one_that_cannot_be_started_is_left_out() -> None:
     assert thread.wait(5)
     thread.put(a_point(2))
     assert tracker.told == []
-    assert thread.notes()[-1] == "a list could not be started and is left out; the run continues"
+    assert thread.notes()[-1] == "a list could not be started and is disabled; the run continues"
     assert thread.left == 1
 
 
@@ -139,7 +139,7 @@ def test_one_that_ends_its_thread_is_told_of() -> None:
     thread.put(a_point(1))
     assert thread.wait(5)
     (note,) = thread.notes()
-    assert note == "a list has ended and is left out from here on; the run continues. SystemExit: 3"
+    assert note == "a list has ended and is now disabled; the run continues. SystemExit: 3"
 
 
 def test_pauses_end_with_the_run() -> None:
