@@ -51,4 +51,4 @@ def test_a_blank_page_is_left_out_and_the_best_goes_with_its_arguments(tmp_path:
     assert found["step"] > 12
     assert "calculate_psnr(crop_border=8, test_y_channel=True) on 3 images" in found["measured_by"]
     assert last_table(done.stdout)[2:] == [f"{found['value']:.4f}", str(found["step"])]
-    assert done.stdout.replace("\n    ", " ").count("it begins anew") == 1
+    assert done.stdout.replace("\n    ", " ").count("the comparison restarts") == 1

@@ -96,7 +96,7 @@ BROKEN: dict[str, tuple[dict[str, Any], str, list[str]]] = {
     "optimizer without a rate it accepts": (
         {"train": {"optim_g": {"type": "Adam", "lr": -1.0}}},
         "lr:",
-        ["a rate of -1.0 climbs"],
+        ["a learning rate of -1.0 increases the loss"],
     ),
     "unknown schedule": ({"train": {"scheduler": {"type": "cosin"}}}, "type: cosin", ["Did you mean 'cosine'?"]),
     "unknown metric": ({"val": {"metrics": {"psnr": {"type": "psnrr"}}}}, "type: psnrr", ["Did you mean"]),

@@ -33,7 +33,10 @@ def test_a_damaged_newest_checkpoint_is_replaced_by_the_one_before(
     done = train(options, "--auto_resume", "--force_yml", "train:total_iter=14")
     assert done.returncode == 0, done.stderr
     flat = " ".join(done.stdout.split())
-    for words in ("step_00000012 is damaged (net_g.safetensors is not what was written", "from step_00000010 instead"):
+    for words in (
+        "step_00000012 is damaged (net_g.safetensors has changed since it was written",
+        "from step_00000010 instead",
+    ):
         assert words in flat
     assert [record["step"] for record in step_records(run)] == list(range(1, 15))
     assert json.loads((run / "checkpoints" / "latest.json").read_text())["step"] == 14
@@ -78,7 +81,7 @@ def test_what_is_not_run_again_ends_in_one_block_that_names_the_last_checkpoint(
     assert done.returncode == 1
     assert "Traceback" not in done.stdout + done.stderr
     assert done.stderr.strip().startswith(said)
-    assert "step_00000006 is the last whole checkpoint: continue from it with" in " ".join(done.stderr.split())
+    assert "step_00000006 is the last intact checkpoint: continue from it with" in " ".join(done.stderr.split())
     assert "in failing" in (run_directory(options) / "training.log").read_text()
 
 
@@ -113,7 +116,9 @@ def test_a_full_disk(tmp_path: Path, write_images: Callable[..., Path], small_di
     kept = sorted((run / "checkpoints").glob("step_*"))
     assert 1 < len(kept) < 30
     assert kept[-1].name == "step_00000030"
-    assert "the disk is full: the checkpoint of step 1 is deleted for that of" in " ".join(done.stdout.split())
+    assert "the disk is full: the checkpoint of step 1 is deleted to make room for that of" in " ".join(
+        done.stdout.split()
+    )
 
     for old in kept[:-1]:
         shutil.rmtree(old)
@@ -124,9 +129,9 @@ def test_a_full_disk(tmp_path: Path, write_images: Callable[..., Path], small_di
     done = train(options, *more)
     assert done.returncode == 1, done.stdout + done.stderr
     said = " ".join(done.stderr.split())
-    assert "no room for the checkpoint of step 31 in " in said
+    assert "not enough disk space for the checkpoint of step 31 in " in said
     assert "MiB are free; one takes " in said
-    assert "step 30 is whole: make room, then resume with --auto_resume" in said
+    assert "step 30 is intact: make room, then resume with --auto_resume" in said
     assert "Traceback" not in done.stdout + done.stderr
     assert [folder.name for folder in (run / "checkpoints").glob("[!.]*_*")] == ["step_00000030"]
 

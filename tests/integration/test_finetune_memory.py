@@ -69,7 +69,7 @@ def test_a_step_that_runs_out_of_memory_runs_in_parts(made: Path, tmp_path: Path
     losses = [[record["losses"]["loss"] for record in records] for records in (tight, roomy)]
     assert losses[0] == pytest.approx(losses[1], rel=1e-4)
     said = " ".join(done.stdout.split())
-    assert "out of memory in the model's pass with 24 samples; the batch is run again in 2" in said
+    assert "out of memory in the model's pass with 24 samples; the batch runs again in 2" in said
     assert tight[1]["plan"]["micro_batches"] > 1
 
 

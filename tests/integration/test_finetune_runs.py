@@ -264,7 +264,7 @@ def test_a_file_ends_the_run_and_a_resume_goes_on(
     assert stopped.returncode == 0, stopped.stderr
     run = newest(here)
     assert not (run / STOP_FILE).exists()
-    assert "stopped STOP_TRAINING asked for it after step 5" in flat(stopped.stdout)
+    assert "stopped STOP_TRAINING requested it after step 5" in flat(stopped.stdout)
     assert (log_of(run)["status"], log_of(run)["termination_status"]) == ("stopped", "user_stop")
     assert json.loads((run / "checkpoints" / "epoch_1" / "progress.json").read_text())["step"] == 5
     assert [line["step"] for line in lines_of(run / "validation.jsonl")] == [3, 5]

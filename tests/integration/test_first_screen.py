@@ -95,7 +95,7 @@ def test_a_run_starts_on_one_screen(tmp_path: Path, write_images: Write) -> None
     # Where each bound comes from is looked up in the log, one line each, whatever the terminal.
     log = (run / "training.log").read_text()
     assert "min_lq_size 8 (preset), max_lq_size 48 (file)\n" in log
-    assert "for what the option file leaves open\n" in log
+    assert "for keys that the option file does not set\n" in log
     assert "(preset)" not in said
     assert max(map(len, log.splitlines())) > 120
     # What a screen promises: the same command with --auto_resume resumes it.

@@ -139,6 +139,6 @@ def test_the_largest_picture_is_tried_before_the_run(tmp_path: Path, write_image
     assert done.returncode == 1, "it does not fit, indeed"
     before, first_step, _ = " ".join(done.stdout.split()).partition(" 1/2 ")
     assert first_step, done.stdout + done.stderr
-    assert "validation of val will not fit: beside its picture, no tile of the smallest kind" in before
+    assert "validation of val will run out of memory: beside its picture, no tile of the smallest kind" in before
     assert "oneDNN" not in before
     assert len(step_records(run_directory(file))) == 2

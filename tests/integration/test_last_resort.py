@@ -65,7 +65,7 @@ def test_proposed_or_switched_on(tmp_path: Path, write_images: Callable[..., Pat
     assert sum(record["ooms"] for record in records[1:]) == 0
     assert all(math.isfinite(loss) for record in records for loss in record["losses"].values())
     log = (run / "training.log").read_text()
-    assert "gradient checkpointing is on from now on (net_g: 6 segments of a chain of 35 layers)" in log
+    assert "gradient checkpointing is now enabled (net_g: 6 segments of a chain of 35 layers)" in log
     assert "with gradient checkpointing a step takes" in log
 
 

@@ -72,7 +72,7 @@ def test_a_half_made_step_is_never_saved_and_the_run_resumes_from_the_checkpoint
     said = str(caught.value)
     assert "Some weights may be updated and others not: they are not saved" in said
     assert len(checkpoints()) == 1
-    assert f"{checkpoints()[0]} is the last whole checkpoint" in said
+    assert f"{checkpoints()[0]} is the last intact checkpoint" in said
     assert "--auto_resume" in said
     assert torch.equal(weights_of(options, auto_resume=True), plain)
 
@@ -116,7 +116,7 @@ def test_an_optimizer_whose_temporaries_do_not_fit_takes_one_weight_after_anothe
     done = train_command(file)
     assert done.returncode == 0, done.stderr
     log = (run_directory(file) / "training.log").read_text()
-    assert "it takes one weight after another (foreach=False)" in log
+    assert "it updates one weight after another (foreach=False)" in log
     records = step_records(run_directory(file))
     assert sum(record["ooms"] for record in records) == 0
     assert len(records) == 3

@@ -77,7 +77,7 @@ STEERED = ("training_automations", "DynamicBatchSizeOptimizer")
         ((*ADAM, "lr"), float("inf"), "takes a finite number, but inf is given"),
         ((*ADAM, "lr"), float("nan"), "takes a finite number, but nan is given"),
         ((*ADAM, "lr"), 1e300, "more than 32 bits"),
-        ((*ADAM, "lr"), -1.0, "a rate of -1.0 climbs"),
+        ((*ADAM, "lr"), -1.0, "a learning rate of -1.0 increases the loss"),
         (("memory", "budget"), "1KiB", "write 1MiB at least"),
         (("memory", "budget"), "9" * 400 + "GiB", "is no size"),
         ((*CLIPPING, "percentile"), 0.9, "write 90"),

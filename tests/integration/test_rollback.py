@@ -195,7 +195,7 @@ def test_a_stop_that_a_person_asks_for_in_the_step_that_is_undone_is_heard(tmp_p
     done = train(options)
     assert done.returncode == 0, done.stderr
     assert len(step_records(run_directory(options))) == 10
-    assert "STOP_TRAINING asked for it after step 13" in ended(done)
+    assert "STOP_TRAINING requested it after step 13" in ended(done)
     (tmp_path / "run" / "planned.json").write_text("{}")
     assert train(options, "--auto_resume").returncode == 0
     assert len(step_records(run_directory(options))) == 24

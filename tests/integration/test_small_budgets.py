@@ -36,8 +36,8 @@ def test_validation_that_will_not_fit_is_known_before_the_first_step(tmp_path: P
     done = train(file)
     said = " ".join(done.stdout.replace("error: ", "").split())
     assert done.returncode == 1, done.stdout
-    assert said.index("validation of val will not fit: ") < said.index("1/3 ")
-    assert "failed training is complete and saved; validation alone failed: it does not fit" in said
+    assert said.index("validation of val will run out of memory: ") < said.index("1/3 ")
+    assert "failed training finished and is saved; only validation failed: it ran out of memory" in said
     before, command = done.stdout.split("to resume:\n")  # which is one line, to be copied whole
     assert max(map(len, before.splitlines())) <= 80
     assert "--auto_resume" in command.splitlines()[0]
@@ -57,7 +57,7 @@ def test_an_enlarged_picture_counts_against_no_budget(tmp_path: Path, write_imag
     loaded["datasets"]["val"] |= val_set
     done = train(write_options(tmp_path / "run.yml", loaded))
     assert done.returncode == 0, done.stdout
-    assert "will not fit" not in done.stdout
+    assert "will run out of memory" not in done.stdout
     assert "failed" not in done.stdout
     run = run_directory(tmp_path / "run.yml")
     assert len((run / "validation.jsonl").read_text().splitlines()) == 1
@@ -72,7 +72,7 @@ def test_what_a_budget_counts_and_how_exact_it_is(tmp_path: Path, write_images: 
         assert done.returncode == 0, done.stderr
         assert f"memory budget of {budget[:2]} MiB, enforced: for what steps add to the " in said
         assert ("a budget below 16 MiB cannot be enforced exactly" in said) is is_warned
-        assert "will not fit" not in said
+        assert "will run out of memory" not in said
 
 
 def test_a_network_that_cannot_fit_is_told_without_the_allocators_own_words(

@@ -73,7 +73,7 @@ def test_a_stop_file_ends_a_run_and_a_resume_goes_on(tmp_path: Path, write_image
     file = write_options(tmp_path / "run.yml", tiny_options(write_images("gt", 3), **stops))
     stopped = train(file)
     assert stopped.returncode == 0, stopped.stderr
-    assert "STOP_TRAINING asked for it after step 7" in " ".join(stopped.stdout.split())
+    assert "STOP_TRAINING requested it after step 7" in " ".join(stopped.stdout.split())
     run = run_directory(file)
     assert len(step_records(run)) == 7
     assert not (run / STOP_FILE).exists()
@@ -149,7 +149,7 @@ def test_what_an_automation_decided_ends_with_it_and_a_replay_follows(tmp_path: 
     ("arguments", "val", "words"),
     [
         ({"monitor_metric": "val/pnsr"}, {}, "no validation measures 'val/pnsr'"),
-        ({}, {"val_enabled": False, "metrics": {}}, "goes by validations, and this run makes none"),
+        ({}, {"val_enabled": False, "metrics": {}}, "needs validations, and this run makes none"),
         ({"patience": 0}, {}, "patience must be 1 validation or more, got 0"),
     ],
 )

@@ -110,7 +110,7 @@ class Divergence:
             self.way_back = None if not self._is_lasting else way_back
             return None
         self._has_stood = True
-        return _not_back("does not come back", way_back)
+        return _not_back("does not recover", way_back)
 
     def state_dict(self) -> dict[str, Any]:
         """Return it as plain values."""

@@ -163,7 +163,7 @@ class IntelligentLearningRateScheduler(Automation):
             )
         plateau.forget()
         within = f"{counted(plateau.compared.steps, 'step')} of {counted(plateau.compared.samples, 'sample')}"
-        reason = f"{what} stands still, at {later:.4g} after {earlier:.4g} within {within}"
+        reason = f"{what} has reached a plateau: {later:.4g} after {earlier:.4g} within {within}"
         decision = self._set(LOWERED_BY, reason)
         self._plateaus += decision is not None
         return decision
@@ -186,7 +186,7 @@ class IntelligentLearningRateScheduler(Automation):
         best, lowered = self._to_regain
         by = min(1 / LOWERED_BY, 1 / lowered)
         self._to_regain = (best, lowered * by) if lowered * by < 1 else None
-        return self._set(by, f"the loss is back at {loss:.4g}, as low as before it diverged, and stays calm")
+        return self._set(by, f"the loss is back at {loss:.4g}, as low as before it diverged, and stable")
 
     def _note_terms(self, losses: Mapping[str, float], size: int) -> None:
         """Where another term has come or gone, or crops have another size, compare with no loss of before."""

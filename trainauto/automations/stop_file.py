@@ -44,7 +44,7 @@ class StopFile(Automation):
         except OSError as error:
             words = "%s cannot be removed (%s): it would stop a resume, too"
             logger.warning(words, visible(str(self._file)), error.strerror)
-        return Stop(f"{STOP_FILE} asked for it after step {record.step}", termination=USER_STOP)
+        return Stop(f"{STOP_FILE} requested it after step {record.step}", termination=USER_STOP)
 
     def _is_there(self, file: Path) -> bool:
         try:
@@ -52,5 +52,7 @@ class StopFile(Automation):
         except OSError as error:  # a network drive that is away for a moment ends no run
             if not self._has_warned:
                 self._has_warned = True
-                logger.warning("%s cannot be looked for (%s). This is logged once.", visible(str(file)), error.strerror)
+                logger.warning(
+                    "the file %s cannot be checked for (%s). This is logged once.", visible(str(file)), error.strerror
+                )
             return False

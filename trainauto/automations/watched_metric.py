@@ -71,7 +71,7 @@ class WatchedMetric:
                 raise InputError(Problem(self._unknown(self.name), advice=SAY_DIRECTION, argument="direction"))
             return
         if not measured:
-            message = f"{self._owner} goes by validations, and this run makes none while it trains"
+            message = f"{self._owner} needs validations, and this run makes none while it trains"
             raise InputError(Problem(message, advice=HOW_TO_VALIDATE))
         if self.name is not None and not any(self.name in names_of(known) for known in measured):
             message = f"{self._owner}: no validation measures '{self.name}'"

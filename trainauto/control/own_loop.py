@@ -84,7 +84,7 @@ class OwnLoop:
             budget.calm_allocator()
             if lack := lacking_environment(os.environ):
                 logger.warning(
-                    "%s: %s, and a memory budget on a CPU needs it: libraries may keep what they took. Call "
+                    "%s: %s, and a memory budget on a CPU needs it: libraries may keep memory that they reserved. Call "
                     "trainauto.core.process.set_environment() before torch is imported",
                     self._name,
                     lack,
@@ -161,7 +161,7 @@ class OwnLoop:
     def _say_what_lacks(self) -> None:
         if not self._has_said_what_lacks:
             self._has_said_what_lacks = True
-            what = "%s: no plan is controlled, since it is not known what the loop trains with: call %s"
+            what = "%s: the controller is idle, since it does not know the current plan of the loop: call %s"
             logger.warning(what, self._name, self._how_to_begin)
 
     def _take_up(self) -> None:

@@ -171,7 +171,7 @@ class BatchedValidation(ABC):
         )
         failed = [str(rank) for rank, message in enumerate(messages) if message["failed"]]
         if failed:
-            raise RankAbortedError(f"validation failed on rank {', '.join(failed)}; the reason stands there")
+            raise RankAbortedError(f"validation failed on rank {', '.join(failed)}; its log has the reason")
         if signal := max(message["signal"] for message in messages):
             signals.agreed = signal
             return None
@@ -199,7 +199,7 @@ class BatchedValidation(ABC):
             failure, _ = self._try(model, repeatable(partial(self.batch, [index]), model.device), limited)
         if not failure:
             return ""
-        return f"its largest {self._described(index)} does not fit alone. Take {self.smaller}, or a larger budget."
+        return f"its largest {self._described(index)} does not fit on its own. Use {self.smaller}, or a larger budget."
 
     def if_too_large(self, error: BaseException, *, is_sharded: bool) -> tuple[str, str]:
         """Return how far it was tried when validation ran out of memory, and what to do."""

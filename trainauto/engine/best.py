@@ -28,5 +28,8 @@ class Best:
     def why_anew(self, later: "Best") -> str:
         """Say why the best begins anew with a later value that this one does not compare with."""
         if self.metric != later.metric:
-            return f"it was so by {self.metric or 'another metric'}, and {later.metric} decides now: it begins anew"
-        return f"{later.metric} was measured by {self.measured_by}, and is by {later.measured_by} now: it begins anew"
+            before = self.metric or "another metric"
+            return f"it was the best by {before}, and {later.metric} decides now: the comparison restarts"
+        return (
+            f"{later.metric} was measured by {self.measured_by} and now by {later.measured_by}: the comparison restarts"
+        )

@@ -112,14 +112,20 @@ class Checkpoints:
     def _delete_oldest(self, step: int) -> bool:
         """Delete a damaged checkpoint, else the oldest that can be spared; say whether there was one."""
         for aside in sorted(self.folder.glob(f"{_ASIDE}step_*")):
-            logger.warning("the disk is full: %s is deleted for the checkpoint of step %d", aside.name, step)
+            logger.warning(
+                "the disk is full: %s is deleted to make room for the checkpoint of step %d", aside.name, step
+            )
             shutil.rmtree(aside, ignore_errors=True)
             if not aside.exists():
                 return True
         best = self.best.step if self.best else None
         spare = [other for other in self.steps()[:-1] if other not in {step, best}]
         if spare:
-            logger.warning("the disk is full: the checkpoint of step %d is deleted for that of %d", spare[0], step)
+            logger.warning(
+                "the disk is full: the checkpoint of step %d is deleted to make room for that of step %d",
+                spare[0],
+                step,
+            )
             self._delete(spare[0])
         return bool(spare)
 
@@ -127,7 +133,9 @@ class Checkpoints:
         free = shutil.disk_usage(self.folder).free / MIB
         steps = self.steps()
         size = f"; one takes {_size_bytes(self.path(steps[-1])) / MIB:.1f} MiB" if steps else ""
-        what = f"no room for the checkpoint of step {step} in {self.folder}: {free:.1f} MiB are free{size}"
+        what = (
+            f"not enough disk space for the checkpoint of step {step} in {self.folder}: {free:.1f} MiB are free{size}"
+        )
         return DiskFullError(f"{what}\n  {self._way_on(remedy(errno.ENOSPC))}")
 
     def _not_written(self, step: int, number: int | None, file: str | None) -> "CheckpointNotWrittenError":
@@ -136,7 +144,11 @@ class Checkpoints:
 
     def _way_on(self, what_to_do: str) -> str:
         steps = self.steps()
-        stands = f"That of step {steps[-1]} is whole: {what_to_do[0].lower()}{what_to_do[1:]}" if steps else what_to_do
+        stands = (
+            f"The checkpoint of step {steps[-1]} is intact: {what_to_do[0].lower()}{what_to_do[1:]}"
+            if steps
+            else what_to_do
+        )
         return f"{stands}, then resume with --auto_resume."
 
     def point_at(self, step: int) -> None:
@@ -176,7 +188,7 @@ class Checkpoints:
         if len(damaged) == len(candidates):
             if not damaged:
                 return None
-            advice = "Copy one back from elsewhere; without --auto_resume a run of its own begins."
+            advice = "Restore a checkpoint from a copy, or begin a new run without --auto_resume."
             raise InputError([Problem(f"{folder} is damaged: {how}", advice=advice) for folder, how in damaged.items()])
         whole = candidates[len(damaged)]
         for path, how in damaged.items():
@@ -200,7 +212,7 @@ class Checkpoints:
             damage = _damage(self.path(kept))
             if not damage:
                 return kept
-            logger.warning("%s is damaged (%s): it is passed over", self.path(kept), damage)
+            logger.warning("%s is damaged (%s) and is skipped", self.path(kept), damage)
         return None
 
     def drop_after(self, step: int) -> None:

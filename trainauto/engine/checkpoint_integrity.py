@@ -84,7 +84,7 @@ def _damage_of_file(file: Path, size_bytes: int, crc32: int) -> str:
         found_bytes = file.stat().st_size
         if found_bytes != size_bytes:
             return f"{file.name} has {found_bytes} of {size_bytes} bytes"
-        return "" if _crc32(file) == crc32 else f"{file.name} is not what was written: its checksum differs"
+        return "" if _crc32(file) == crc32 else f"{file.name} has changed since it was written: its checksum differs"
     except FileNotFoundError:
         return f"{file.name} is missing"
 

@@ -164,7 +164,9 @@ def _roll_back(run: Run, step: int, reason: str) -> None:
         automation.on_run_start(facts)
     run.reporter.rolled_back(replace(run.summary, plan=run.loader.plan, progress=run.progress), made)
     undone = counted(before.progress.steps - step, "step")
-    logger.info("the checkpoint of step %d is restored, %s are undone; the samples come in another order", step, undone)
+    logger.info(
+        "the checkpoint of step %d is restored and %s are undone; the samples now come in another order", step, undone
+    )
 
 
 def _let_go(run: Run) -> None:

@@ -65,7 +65,7 @@ class OptimizerOutOfMemoryError(TrainautoError):
     def say_last_checkpoint(self, checkpoint: Path | None, resume_command: str) -> None:
         """Add from where to go on: the last whole checkpoint of the run."""
         where = (
-            f"{checkpoint} is the last whole checkpoint: free memory, then continue from it with {resume_command}"
+            f"{checkpoint} is the last intact checkpoint: free memory, then continue from it with {resume_command}"
             if checkpoint is not None
             else "This run has no checkpoint yet: free memory, then start it again."
         )
@@ -86,7 +86,7 @@ class NoMemoryToSaveError(TrainautoError):
     """
 
     def __init__(self, step: int, message: str, last: Path | None) -> None:
-        stands = f"{last} is whole: with" if last is not None else "There is no other one yet: with"
+        stands = f"{last} is intact: with" if last is not None else "There is no other one yet: with"
         super().__init__(
             f"memory ran out while the checkpoint of step {step} was written: {in_words(message)}\n"
             f"  {stands} more room, start the run again with --auto_resume."
@@ -146,5 +146,5 @@ class MachineFailedError(TrainautoError):
     """
 
     def __init__(self, what: str, advice: str, last: Path | None, resume_command: str) -> None:
-        stands = f"{last} is the last whole checkpoint: continue from it with {resume_command or '--auto_resume'}"
+        stands = f"{last} is the last intact checkpoint: continue from it with {resume_command or '--auto_resume'}"
         super().__init__(f"{what}\n  {advice}\n  {stands if last is not None else 'This run has no checkpoint yet.'}")

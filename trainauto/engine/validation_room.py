@@ -24,16 +24,16 @@ def say_if_validation_does_not_fit(run: Training) -> None:
             continue  # validation will name it, once there are steps to save
         if lack:
             release_memory(run.model.device)  # notices, too, where oneDNN was broken all the same
-            logger.warning("validation of %s will not fit: %s", validator.name, lack)
+            logger.warning("validation of %s will run out of memory: %s", validator.name, lack)
 
 
 def lack_of_room(run: Training, validator: ValidationSet, error: BaseException) -> TrainautoError:
     """Return what ends a run whose validation does not fit; with ``fully_shard`` ranks do not save before it."""
     tried, advice = validator.if_too_large(error, is_sharded=run.model.is_sharded)
     if run.model.is_sharded:
-        what = f"validation does not fit, {tried}; the last checkpoint is intact"
+        what = f"validation ran out of memory, {tried}; the last checkpoint is intact"
     elif run.finished:
-        what = f"training is complete and saved; validation alone failed: it does not fit, {tried}"
+        what = f"training finished and is saved; only validation failed: it ran out of memory, {tried}"
     else:
-        what = f"validation does not fit, {tried}; every step so far is saved"
+        what = f"validation ran out of memory, {tried}; every step so far is saved"
     return TrainautoError(f"{what}\n  {advice}, or more memory.")

@@ -62,7 +62,7 @@ def _say_budget(run: Training, budget_bytes: int, how: str) -> None:
     logger.info("%s, %s: for what steps add to the%s held by now, weights and optimizer among it", size, how, held)
     if run.meter.is_enforced and budget_bytes < LEAST_EXACT_BYTES:
         logger.warning(
-            "a budget below %.0f MiB cannot be enforced exactly: libraries may use several MiB that they had reserved "
+            "a budget below %.0f MiB cannot be enforced exactly: libraries may use several MiB that they reserved "
             "before, and peaks above it are then measured",
             LEAST_EXACT_BYTES / MIB,
         )

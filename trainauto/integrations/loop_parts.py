@@ -266,7 +266,7 @@ def warn_of_environment() -> None:
     """Say what was not set before torch was imported, for a memory budget on a CPU."""
     if lack := lacking_environment(os.environ):
         logger.warning(
-            "%s, and a memory budget on a CPU needs it: libraries may keep what they took. Call "
+            "%s, and a memory budget on a CPU needs it: libraries may keep memory that they reserved. Call "
             "trainauto.set_environment() before torch is imported",
             lack,
         )

@@ -87,7 +87,7 @@ def test_what_cannot_be_is_refused_before_the_run(caplog: pytest.LogCaptureFixtu
     EarlyStopping(monitor_metric="psnr").check(facts)
     with pytest.raises(InputError, match=r"no validation measures 'val/psnrr'[\s\S]*val/psnr"):
         EarlyStopping(monitor_metric="val/psnrr").check(facts)
-    with pytest.raises(InputError, match="goes by validations, and this run makes none"):
+    with pytest.raises(InputError, match="needs validations, and this run makes none"):
         EarlyStopping().check(RunFacts((), Plan.of(batch_size=1), metrics=()))
     for arguments, words in (
         ({"patience": 0}, "patience must be 1"),

@@ -47,7 +47,7 @@ def test_a_plateau_halves_the_rate_down_to_its_bound_and_no_further() -> None:
     assert second - first >= 500
     assert third - second >= 500
     assert (half, quarter, least) == (0.5, 0.25, 0.2)
-    assert decisions[first].reason.startswith("the loss stands still, at 0.2")
+    assert decisions[first].reason.startswith("the loss has reached a plateau: 0.2")
 
 
 @pytest.mark.parametrize("noise", [0.05, 0.3])
@@ -105,7 +105,7 @@ def test_a_loss_that_stands_far_above_its_best_is_answered_once_more() -> None:
     (first, half), (second, quarter) = factors(stuck)
     assert (half, quarter) == (0.5, 0.25)
     assert second - first >= 100
-    assert "has diverged and does not come back: 3" in stuck[second].reason
+    assert "has diverged and does not recover: 3" in stuck[second].reason
 
 
 def test_a_loss_that_rises_further_is_answered_each_time_it_has() -> None:
@@ -242,7 +242,7 @@ def test_a_metric_of_validations_may_be_what_stands_still() -> None:
     changed = [(step, one.factor) for step, one in found if one is not None]
     assert 600 <= changed[0][0] <= 1500, "a hundredth of a dB is left at step 1000"
     assert changed[0][1] == 0.5
-    assert "val/psnr stands still, at 29.9" in next(one.reason for _, one in found if one is not None)
+    assert "val/psnr has reached a plateau: 29.9" in next(one.reason for _, one in found if one is not None)
 
 
 def test_another_term_of_the_loss_is_no_divergence() -> None:

@@ -19,7 +19,7 @@ def test_it_ends_the_run_once_and_is_removed(tmp_path: Path) -> None:
     stop_file.on_run_start(RunFacts((), PLAN, folder=str(tmp_path)))
     assert stop_file.on_step_end(step_of(1, 1.0)) is None
     (tmp_path / STOP_FILE).touch()
-    expected = Stop("STOP_TRAINING asked for it after step 2", termination=USER_STOP)
+    expected = Stop("STOP_TRAINING requested it after step 2", termination=USER_STOP)
     assert stop_file.on_step_end(step_of(2, 1.0)) == expected
     assert not (tmp_path / STOP_FILE).exists()
     assert stop_file.on_step_end(step_of(3, 1.0)) is None

@@ -52,7 +52,7 @@ def test_the_best_belongs_to_what_it_was_measured_by(tmp_path: Path, caplog: pyt
     assert not checkpoints.note_score(Best(20, 29.0, "val/psnr", "psnr(crop_border=4)"), better_is_higher=True)
     assert not checkpoints.note_score(Best(20, float("inf"), "val/psnr"), better_is_higher=True)
     assert checkpoints.note_score(Best(30, 28.0, "val/psnr", "psnr(crop_border=0)"), better_is_higher=True)
-    assert "was measured by psnr(crop_border=4), and is by psnr(crop_border=0) now: it begins anew" in caplog.text
+    assert "was measured by psnr(crop_border=4) and now by psnr(crop_border=0): the comparison restarts" in caplog.text
     assert not checkpoints.note_score(Best(40, 27.0, "val/psnr"), better_is_higher=True), "of an earlier version"
 
 
@@ -87,10 +87,11 @@ def test_a_full_disk_costs_the_oldest_that_is_not_the_best(
     for step in (10, 20, 30, 40):
         checkpoints.save(step, {}, write_weights)
     assert checkpoints.steps() == [10, 30, 40]
-    assert "the checkpoint of step 20 is deleted for that of 40" in caplog.text
+    assert "the checkpoint of step 20 is deleted to make room for that of step 40" in caplog.text
     fill_disk(monkeypatch, tmp_path, fits=2)
     with pytest.raises(
-        DiskFullError, match=r"no room for the checkpoint of step 50 .* free; one takes (?s:.*)step 40 is whole"
+        DiskFullError,
+        match=r"not enough disk space for the checkpoint of step 50 .* free; one takes (?s:.*)step 40 is intact",
     ):
         checkpoints.save(50, {}, write_weights)
     assert names(tmp_path) == ["latest.json", "step_00000010", "step_00000040"]
@@ -141,7 +142,9 @@ def test_a_damaged_one_is_set_aside_for_the_one_before(
     assert names(tmp_path) == ["damaged_step_00000030", "latest.json", "step_00000010", "step_00000020"]
     for step in (10, 20):
         damage(tmp_path / f"step_{step:08d}" / name)
-    with pytest.raises(InputError, match=r"step_00000020 is damaged(?s:.*)step_00000010 is damaged(?s:.*)begins"):
+    with pytest.raises(
+        InputError, match=r"step_00000020 is damaged(?s:.*)step_00000010 is damaged(?s:.*)begin a new run"
+    ):
         Checkpoints(tmp_path, keep=3).newest_whole()
     assert "step_00000020" in names(tmp_path), "where nothing else is whole, nothing is moved"
 
@@ -263,7 +266,10 @@ def test_a_failed_write_leaves_the_last_one(tmp_path: Path) -> None:
         (folder / "net_g.safetensors").write_bytes(b"half")
         raise OSError(errno.EIO, "unplugged")
 
-    what = r"step 20 cannot be written: .*step_00000020: Input/output error\n  That of step 10 is whole: check the disk"
+    what = (
+        r"step 20 cannot be written: .*step_00000020: Input/output error\n"
+        r"  The checkpoint of step 10 is intact: check the disk"
+    )
     with pytest.raises(CheckpointNotWrittenError, match=what):
         checkpoints.save(20, {}, fail)
     assert names(tmp_path) == ["latest.json", "step_00000010"]
@@ -273,7 +279,9 @@ def test_a_failed_write_leaves_the_last_one(tmp_path: Path) -> None:
 def test_a_folder_in_the_place_of_the_pointer_is_named(tmp_path: Path) -> None:
     checkpoints = Checkpoints(tmp_path, keep=2)
     (tmp_path / "latest.json").mkdir()
-    what = r"latest\.json: Is a directory\n  That of step 10 is whole: move what is in its place, then resume"
+    what = (
+        r"latest\.json: Is a directory\n  The checkpoint of step 10 is intact: move what is in its place, then resume"
+    )
     with pytest.raises(CheckpointNotWrittenError, match=what):
         checkpoints.save(10, {}, write_weights)
     assert Checkpoints(tmp_path, keep=2).newest_whole() == tmp_path / "step_00000010"

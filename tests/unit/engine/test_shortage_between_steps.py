@@ -77,7 +77,7 @@ def test_a_checkpoint_that_does_not_fit_is_said_so_and_the_one_before_stands(
     with token_run(tmp_path, PLAN, 2) as run:
         run.restore(run.checkpoints.path(1))
         failing(run, monkeypatch, 2)
-        with pytest.raises(NoMemoryToSaveError, match=r"checkpoint of step 2 .*\n.*step_00000001 is whole"):
+        with pytest.raises(NoMemoryToSaveError, match=r"checkpoint of step 2 .*\n.*step_00000001 is intact"):
             train(run)
         assert run.checkpoints.steps() == [1]
         assert run.checkpoints.newest_whole() == run.checkpoints.path(1)

@@ -49,7 +49,7 @@ def test_an_optimizer_whose_temporaries_do_not_fit_takes_one_weight_after_anothe
     assert step.trained
     assert not step.out_of_memory
     assert optimizer.param_groups[0]["foreach"] is not is_short
-    assert ("it takes one weight after another (foreach=False)" in caplog.text) is is_short
+    assert ("it updates one weight after another (foreach=False)" in caplog.text) is is_short
     assert caplog.text.count("traced") == 1 + is_short
     tracer = LoopTracer(loop.training.model, loop.training.loader.dataset, clips=False)
     phases = tracer.trace(Plan.of(batch_size=4)).phase_peaks_bytes

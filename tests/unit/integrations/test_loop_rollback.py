@@ -101,7 +101,7 @@ def test_an_end_that_a_person_asks_for_in_the_step_that_is_undone_is_heard(tmp_p
     loop = Asked((8,), tmp_path, automations={**GUARD, "StopFile": {}}).train(3).loop
     assert loop.progress.steps == 5
     assert loop.progress.undone_steps == 3
-    assert loop.stop_reason == "STOP_TRAINING asked for it after step 8"
+    assert loop.stop_reason == "STOP_TRAINING requested it after step 8"
     assert not (tmp_path / "current" / STOP_FILE).exists()
 
 

@@ -189,7 +189,7 @@ def test_a_file_ends_a_loop_and_a_resume_goes_on(tmp_path: Path) -> None:
         if loop.progress.steps == 3:
             (tmp_path / "current").resolve().joinpath(STOP_FILE).touch()
     assert loop.progress.steps == 4
-    assert loop.stop_reason == "STOP_TRAINING asked for it after step 4"
+    assert loop.stop_reason == "STOP_TRAINING requested it after step 4"
     state = loop.state_dict()
     loop.close()
     again = loop_of(Regression(), automations={"StopFile": {}}, run_directory=tmp_path)

@@ -311,7 +311,7 @@ def warn_if_doubtful(forecast: MemoryForecast) -> None:
     share = forecast.share_with_copies() - 1
     if share > MUCH_COPIED:
         logger.warning(
-            "the prediction is doubtful: copies within convolutions add %.0f%% to the peak of a step on a CPU ("
+            "the prediction is uncertain: copies within convolutions add %.0f%% to the peak of a step on a CPU ("
             "gradient checkpointing leaves little else); real steps may take a quarter more until they are measured",
             100 * share,
         )

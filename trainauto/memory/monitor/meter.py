@@ -216,8 +216,8 @@ def let_segments_grow(device: torch.device) -> None:
     torch._C._accelerator_setAllocatorSettings(GROWING)  # from torch 2.11 on
     if before := torch.cuda.memory_reserved(device):
         logger.info(
-            "torch's expandable segments are switched on; %.0f MiB of the card lie in fixed ones since before. "
-            "Call trainauto.set_environment() before torch is imported to have them from the start",
+            "torch's expandable segments are enabled, but %.0f MiB of GPU memory were reserved in fixed segments "
+            "before. Call trainauto.set_environment() before torch is imported to have them from the start",
             before / MIB,
         )
 

@@ -49,8 +49,8 @@ def leave_if_broken() -> bool:
     global _left
     backend.enabled, _left = False, True
     logger.warning(
-        "oneDNN could not get memory for the code of a kernel and makes none in this process any more: convolutions go "
-        "on without it, slower and with more memory. A resumed run (--auto_resume) has it back."
+        "oneDNN ran out of memory for the code of a kernel and is disabled in this process. Convolutions continue "
+        "without it, slower and with more memory. A resumed run (--auto_resume) enables it again."
     )
     return True
 

@@ -55,7 +55,7 @@ def test_a_half_made_step_ends_training_in_words_and_is_never_saved(tmp_path: Pa
     failing.fails.__exit__(None, None, None)
     said = str(caught.value)
     assert "Some weights may be updated and others not" in said
-    assert "checkpoint-3 is the last whole checkpoint" in said
+    assert "checkpoint-3 is the last intact checkpoint" in said
     assert "train(resume_from_checkpoint=True)" in said
     assert sorted(path.name for path in (tmp_path / "run").glob("checkpoint-*")) == ["checkpoint-3"]
     again, _ = prepared(tmp_path / "run", optim)
@@ -78,7 +78,7 @@ def test_clipping_that_runs_out_of_memory_runs_again(tmp_path: Path, place: int)
 def test_clipping_that_does_not_fit_twice_ends_training_in_words(tmp_path: Path) -> None:
     trainer = watched(tmp_path, tiny_model(), rows(), max_grad_norm=0.1, **OPTIONS)
     clip_with(trainer, FailsAt(1, again=True))
-    with pytest.raises(OptimizerOutOfMemoryError, match=r"(?s)changed no weight.*checkpoint-3 is the last whole"):
+    with pytest.raises(OptimizerOutOfMemoryError, match=r"(?s)changed no weight.*checkpoint-3 is the last intact"):
         trainer.train()
 
 

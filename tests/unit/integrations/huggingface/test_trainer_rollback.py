@@ -119,7 +119,7 @@ def test_an_end_that_a_person_asks_for_in_the_step_that_is_undone_is_heard(tmp_p
     stopped = watched(tmp_path, tiny_model(), rows(20), kind=Asked, **options)
     stopped.train()
     assert stopped.state.global_step == 8
-    assert stopped.memory.stop_reason == "STOP_TRAINING asked for it after step 11"
+    assert stopped.memory.stop_reason == "STOP_TRAINING requested it after step 11"
     again = watched(tmp_path, tiny_model(seed=7), rows(20), **options)
     again.train(resume_from_checkpoint=True)
     assert again.state.global_step == 21

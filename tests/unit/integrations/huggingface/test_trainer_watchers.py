@@ -182,7 +182,7 @@ def test_a_direction_that_a_name_speaks_against_is_taken_and_told(
     [{"IntelligentEarlyStopping": {}}, {"IntelligentLearningRateScheduler": {"monitor_metric": "eval_loss"}}],
 )
 def test_what_goes_by_evaluations_is_refused_before_a_run_without_any(tmp_path: Path, section: Any) -> None:
-    with pytest.raises(InputError, match="goes by validations, and this run makes none while it trains"):
+    with pytest.raises(InputError, match="needs validations, and this run makes none while it trains"):
         trained(tmp_path, section)
     assert not list(tmp_path.glob("checkpoint-*"))
 

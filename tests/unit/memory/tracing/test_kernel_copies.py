@@ -97,5 +97,5 @@ def test_a_checkpointed_network_is_foretold_with_its_copies(caplog: pytest.LogCa
         return foresight.peaks_on("cpu")[1].median_ratio
 
     assert median(reentrant=False) == pytest.approx(1.2, abs=0.03)
-    assert "the prediction is doubtful" in caplog.text
+    assert "the prediction is uncertain" in caplog.text
     assert PROCESS.median_ratio < median(reentrant=None) < 1.12

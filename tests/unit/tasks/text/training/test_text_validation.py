@@ -83,7 +83,9 @@ def test_a_text_that_does_not_fit_alone_is_said() -> None:
     dataset = TextDataset("val", causal_samples(LENGTHS))
     model = crowded(language_model(dataset, GPT2), 15)
     validation = TextValidation(dataset, 1000)
-    assert validation.lack_of_room(model, nullcontext).startswith("its largest text (16 tokens) does not fit alone")
+    assert validation.lack_of_room(model, nullcontext).startswith(
+        "its largest text (16 tokens) does not fit on its own"
+    )
     with pytest.raises(MemoryError, match=r"one text \(16 tokens\) alone: no room"):
         validation.validate(model, 1, SINGLE_PROCESS, StopSignals())
     assert "one text at a time" in validation.if_too_large(MemoryError(), is_sharded=False)[0]
