@@ -120,7 +120,7 @@ def test_images_that_are_trained_on_are_said(
     changes: dict[str, Any] = {"datasets": {"val": {"dataroot_gt": str(validated)}}, "train": {"total_iter": 1}}
     assert train(write_options(tmp_path / "x.yml", tiny_options(trained, **changes))).returncode == 0
     (said,) = [record.getMessage() for record in caplog.records if "shares" in record.getMessage()]
-    assert said.startswith("dataset 'val' shares 2 of its 3 images with the training set (linked_0, ...): its figures")
+    assert said.startswith("dataset 'val' shares 2 of its 3 images with the training set (linked_0, ...): its metrics")
     caplog.clear()
     changes["datasets"]["val"]["dataroot_gt"] = str(validated / "image_000.png")
     assert train(write_options(tmp_path / "x.yml", tiny_options(trained, **changes))).returncode == 0
