@@ -77,11 +77,11 @@ def limit_and_sharding(
             "target_batch_size" in automation.arguments
             for automation in loaded.options.training_automations.active.values()
         ):
-            message = "with target_batch_size every step has as many samples, and batches that follow memory have not"
-            raise InputError(Problem(message, advice="Take `batches: equal`, or leave target_batch_size out."))
+            message = "target_batch_size fixes the samples of a step, which `batches: memory` changes"
+            raise InputError(Problem(message, advice="Set `batches: equal`, or remove target_batch_size."))
         if len(known_limits) < len(limits):
-            advice = "Set a budget under memory, or take `batches: equal`."
-            raise InputError(Problem("batches are to follow memory, but nobody bounds it here", advice=advice))
+            advice = "Set a budget under `memory`, or set `batches: equal`."
+            raise InputError(Problem("`batches: memory` needs a memory limit on every rank, and a rank has none", advice=advice))
     return max(known_limits), SampleSharding.by_memory(known_limits)
 
 

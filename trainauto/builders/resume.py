@@ -91,7 +91,7 @@ def _log_rollback(run: Run, directory: RunDirectory) -> None:
 
 
 def _made_validations(run: Run, directory: RunDirectory) -> list[str]:
-    """Return the sets that were validated after the last step; the score of the first one is noted, if nobody has."""
+    """Return the sets that were validated after the last step; note the score of the first where it is missing."""
     step, metric = run.progress.steps, run.frequencies.best_metric
     made = validated_sets(directory, step)
     first = run.validators[0].name if run.validators else ""

@@ -112,7 +112,7 @@ def _set_and_weights_of(line: str, now: Mapping[str, Any]) -> str:
 
 
 def _marked(line: str) -> str:
-    """Return a line of an earlier call; one that does not say which weights it is of says that nobody knows."""
+    """Return a line of an earlier call; where it does not name its weights, mark them as unknown."""
     found = from_json(line)
     return line if "weights_sha256" in found else to_json({"step": None, **found, **dict.fromkeys(_UNKNOWN)})
 

@@ -49,9 +49,9 @@ class Drawn:
 class MapSamples(DynamicDataset):
     """Samples of a map-style dataset, made to the size in their key where samples have sizes.
 
-    What is random about a batch (``random``, ``torch`` on the CPU, ``numpy.random``), in its samples or in how they are
-    put together, follows from its first sample's position in the stream, whatever the number of workers; the generators
-    of this process are as before.
+    The position of a batch's first sample in the stream seeds ``random``, ``torch`` on the CPU and ``numpy.random``
+    while the batch is loaded and collated, whatever the number of workers. The generators of this process keep their
+    states.
 
     Args:
         dataset: gives samples.

@@ -29,7 +29,7 @@ from trainauto.options.validation_errors import Finding, described, findings_of,
 from trainauto.options.yaml_file import YamlTree, parse_yaml, read_yaml
 
 OfTask = TypeVar("OfTask", bound=FileOptions, default=Options, covariant=True)
-"""Options of a task; where nobody says which, of super-resolution."""
+"""Options of a task; super-resolution by default."""
 Other = TypeVar("Other", bound=FileOptions)
 
 
@@ -44,8 +44,8 @@ class LoadedOptions(Generic[OfTask]):
         tree: the plain values that were given, overrides included.
         overrides: items of ``--force_yml``.
         folder: where its plugins lie; ``None`` is beside the file.
-        unwritten: arguments of automations that are spelled out in the options though nobody wrote them, as dotted
-            keys; none before the run is built.
+        unwritten: arguments of automations that the builder filled in and the file does not hold, as dotted keys; none
+            before the run is built.
     """
 
     options: OfTask
@@ -120,7 +120,7 @@ class LoadedTest:
 def load_options(path: Path, overrides: Sequence[str] = (), folder: Path | None = None) -> LoadedOptions[FileOptions]:
     """Read, override and check an option file.
 
-    Components' arguments are not checked here: their signatures are known to whoever builds them.
+    Components' arguments are not checked here: the builders know their signatures.
 
     Args:
         path: the YAML file.

@@ -40,7 +40,7 @@ class HeterogeneousCollator:
     Args:
         tokenizer: any of transformers', of either padding side, with a padding token or without; or a function of texts
             that returns ``{"input_ids": rows}``. ``None`` where all samples have ``input_ids``.
-        tasks: names of the tasks in the order of their ids: those of the published example where nobody says.
+        tasks: names of the tasks in the order of their ids: by default those of the published example.
             ``sampler.tasks`` are those of a dataset.
         max_length: texts are cut to so many tokens; to what the tokenizer's model takes where it is ``None``.
         dtype: of ``pixel_values``; ``None`` for that of the images.

@@ -35,13 +35,12 @@ class MergedConv(nn.Module):
 class Conv3XC(nn.Module):
     """A 3x3 convolution that trains as a chain of 1x1, 3x3 and 1x1 convolutions beside a 1x1 shortcut.
 
-    There is nothing between the links of the chain, so that it equals one 3x3 convolution. In training mode the chain
-    is run as published. In evaluation mode the merged convolution is computed from the chain in every forward pass
-    (some millions of multiplications, next to nothing beside the convolution itself) and is never kept: it cannot be
-    stale after an optimizer step, loading, averaging, a copy or a change of dtype or device, and gradients pass
-    through it.
+    The chain is linear, so it equals one 3x3 convolution. In training mode the chain runs as published. In evaluation
+    mode every forward pass merges the chain anew and keeps nothing. That costs some millions of multiplications, far
+    less than the convolution itself. The merged weights are therefore never stale, whether after an optimizer step,
+    loading, averaging, a copy or a change of dtype or device. Gradients pass through the merge.
 
-    Checkpoints hold the merged convolution as ``eval_conv``; it is brought up to date whenever a state dict is taken.
+    Checkpoints hold the merged convolution as ``eval_conv``; every call of ``state_dict()`` updates it.
     """
 
     def __init__(self, in_channels: int, out_channels: int) -> None:

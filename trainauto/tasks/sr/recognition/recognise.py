@@ -45,9 +45,10 @@ something else: what spandrel says of them stays."""
 def recognise(state: Mapping[str, Tensor], metadata: Mapping[str, str] | None = None) -> Recognised | None:
     """Return the network that weights are of; ``None`` where no network known here has these names and shapes.
 
-    First our own rules are asked, then spandrel's where it is installed. What has a ``name`` has been built (on no
-    device, or with weights that are thrown away; random generators stay as they were) and has the parameters that the
-    weights hold; without a ``name`` it is a network of spandrel's that is not offered here.
+    The rules of this package come first, then those of spandrel where it is installed. A result with a ``name`` has
+    been built, and its parameters match the weights. It is built on the meta device, or with weights that are
+    discarded; random generators keep their states. A result without a ``name`` is a network that spandrel knows and
+    this package does not offer.
 
     Args:
         state: weights by name, those of old ESRGAN files under the names of today.

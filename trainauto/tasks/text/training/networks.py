@@ -19,7 +19,7 @@ Attention = Literal["sdpa", "eager", "flex_attention"]
 """How attention is computed: torch's fused kernels, plain tensors, or compiled code that knows masks (CUDA alone)."""
 
 OF_TOKENIZER = ("vocab_size", "pad_token_id", "eos_token_id", "bos_token_id", "decoder_start_token_id")
-"""Keys of a configuration that follow from the tokenizer where nobody writes them."""
+"""Keys of a configuration that the tokenizer fills in where the option file leaves them out."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class NetworkSettings:
         kind: what it learns from.
         config: keys of its configuration, ``model_type`` among them; it begins with random weights.
         pretrained: folder or name on the hub of one with trained weights. Exactly one of both is given.
-        attention: how attention is computed; transformers chooses where nobody does.
+        attention: how attention is computed; ``None`` leaves the choice to transformers.
         lora: small matrices that are trained in place of the weights; ``None`` trains these.
     """
 
