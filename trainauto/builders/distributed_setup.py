@@ -81,7 +81,9 @@ def limit_and_sharding(
             raise InputError(Problem(message, advice="Set `batches: equal`, or remove target_batch_size."))
         if len(known_limits) < len(limits):
             advice = "Set a budget under `memory`, or set `batches: equal`."
-            raise InputError(Problem("`batches: memory` needs a memory limit on every rank, and a rank has none", advice=advice))
+            raise InputError(
+                Problem("`batches: memory` needs a memory limit on every rank; one has none", advice=advice)
+            )
     return max(known_limits), SampleSharding.by_memory(known_limits)
 
 

@@ -1,4 +1,4 @@
-"""Options of low-quality images that are made while a run trains, under the keys of BasicSR and traiNNer-redux."""
+"""Options of degradations during training, under the keys of BasicSR and traiNNer-redux."""
 
 from typing import Annotated, Literal
 
@@ -61,62 +61,78 @@ _PRESET = "null: the preset's"
 
 
 class DegradationOptions(Section):
-    """How a RealESRGANDataset makes low-quality images; keys of the second stage end in 2."""
+    """How a RealESRGANDataset makes low-quality images. Keys of the second stage end in 2."""
 
     degradation_preset: PresetName = option(
         "real-esrgan",
-        "What the keys below are where the file leaves them out: real-esrgan (BasicSR's ranges), mild (light resizing "
-        "and JPEG, traiNNer-redux's templates) or old-jpeg (pictures that were compressed hard, twice).",
+        "Defaults of the keys below: real-esrgan (BasicSR's ranges), mild (light resizing and JPEG, as in "
+        "traiNNer-redux's templates) or old-jpeg (strong JPEG compression, twice).",
     )
     high_order_degradation: bool = option(
-        True, "Read for traiNNer-redux's files: there is one pipeline, of two stages."
+        True, "Accepted for traiNNer-redux's files: there is only one pipeline, with two stages."
     )
-    high_order_degradations_debug: bool = option(False, "Read and not used: `degrade` shows what is drawn.")
-    high_order_degradations_debug_limit: NonNegativeInt = option(100, "Read and not used, as the key above.")
+    high_order_degradations_debug: bool = option(False, "Accepted and ignored: `degrade` shows what is drawn.")
+    high_order_degradations_debug_limit: NonNegativeInt = option(100, "Accepted and ignored.")
     gt_usm: bool = option(
-        False, "Sharpen the high-quality image: low-quality images are made of the sharpened one, and it is the target."
+        False,
+        "Sharpen the high-quality image. Low-quality images are made from the sharpened image, which is also the "
+        "target.",
     )
     l1_gt_usm: bool | None = option(
         None,
-        "Sharpen the target of losses that compare pixels. Where one of these three keys is written, low-quality "
-        "images are made of the sharpened image, as in BasicSR.",
+        "Sharpen the target of losses that compare pixels. If the file sets l1_gt_usm, percep_gt_usm or gan_gt_usm, "
+        "low-quality images are made from the sharpened image, as in BasicSR.",
         reason="null: no sharpening",
     )
-    percep_gt_usm: bool | None = option(None, "The same of losses that compare features.", reason="null: none")
-    gan_gt_usm: bool | None = option(None, "The same of what the discriminator takes for real.", reason="null: none")
-    lq_usm: bool = option(False, "Make low-quality images of the sharpened image, and compare with the image as it is.")
-    lq_usm_radius_range: Radii = option([1, 25], "Radius of lq_usm's Gaussian; an even one is made odd.", unit="px")
-    thicklines_prob: Probability = option(0.0, "How often dark lines are made thicker first.")
-    blur_prob: Probability | None = option(None, "How often an image is blurred.", reason=_PRESET)
+    percep_gt_usm: bool | None = option(
+        None, "Sharpen the target of losses that compare features.", reason="null: no sharpening"
+    )
+    gan_gt_usm: bool | None = option(
+        None, "Sharpen the images that the discriminator sees as real.", reason="null: no sharpening"
+    )
+    lq_usm: bool = option(False, "Make low-quality images from the sharpened image; the target is not sharpened.")
+    lq_usm_radius_range: Radii = option(
+        [1, 25], "Range of the radius of lq_usm's Gaussian; even radii become odd.", unit="px"
+    )
+    thicklines_prob: Probability = option(0.0, "Probability of thickening dark lines before all other degradations.")
+    blur_prob: Probability | None = option(None, "Probability of blur.", reason=_PRESET)
     resize_prob: Directions | None = option(
-        None, "Weights of enlarging, shrinking and keeping the size.", reason=_PRESET
+        None, "Weights of enlarging, shrinking and keeping the size, in this order.", reason=_PRESET
     )
     resize_mode_list: Modes | None = option(
         None,
-        "Modes of resizing. bilinear and bicubic are antialiased, as in traiNNer-redux, and BasicSR's with -aliased.",
+        "Resize modes. bilinear and bicubic are antialiased, as in traiNNer-redux; the -aliased ones are BasicSR's.",
         reason=_PRESET,
     )
-    resize_mode_prob: Weights | None = option(None, "Their weights.", reason="null: all alike")
-    resize_range: Factors | None = option(None, "Smallest and largest factor.", unit="times", reason=_PRESET)
+    resize_mode_prob: Weights | None = option(None, "Weights of resize_mode_list.", reason="null: all equal")
+    resize_range: Factors | None = option(None, "Smallest and largest resize factor.", unit="times", reason=_PRESET)
     gaussian_noise_prob: Probability | None = option(
-        None, "How often noise is Gaussian; otherwise it is Poisson noise, also at 0.", reason=_PRESET
+        None,
+        "Probability that the noise is Gaussian. Otherwise it is Poisson noise, also where the probability is 0.",
+        reason=_PRESET,
     )
-    noise_range: Range | None = option(None, "Deviation of Gaussian noise; 0 adds none.", unit="1/255", reason=_PRESET)
-    poisson_scale_range: Range | None = option(None, "Factor of Poisson noise; 0 adds none.", reason=_PRESET)
-    gray_noise_prob: Probability | None = option(None, "How often noise is the same in all channels.", reason=_PRESET)
-    jpeg_prob: Probability | None = option(None, "How often an image is compressed.", reason=_PRESET)
-    jpeg_range: Qualities | None = option(None, "Lowest and highest quality, in whole numbers.", reason=_PRESET)
-    codec_list: Codecs = option(["jpeg"], "What compresses, in both stages.", reason="as in Real-ESRGAN")
-    codec_prob: Weights | None = option(None, "Weights of codec_list.", reason="null: all alike")
-    webp_range: Qualities | None = option(None, "As jpeg_range, of WebP in both stages.", reason="null: jpeg_range")
-    avif_range: Qualities | None = option(None, "As jpeg_range, of AVIF in both stages.", reason="null: jpeg_range")
-    second_blur_prob: Probability | None = option(None, "As blur_prob; BasicSR's name.", reason=_PRESET)
-    blur_prob2: Probability | None = option(None, "As blur_prob; traiNNer-redux's name.", reason=_PRESET)
+    noise_range: Range | None = option(
+        None, "Range of the standard deviation of Gaussian noise; 0 adds no noise.", unit="1/255", reason=_PRESET
+    )
+    poisson_scale_range: Range | None = option(
+        None, "Range of the factor of Poisson noise; 0 adds no noise.", reason=_PRESET
+    )
+    gray_noise_prob: Probability | None = option(
+        None, "Probability that all channels get the same noise.", reason=_PRESET
+    )
+    jpeg_prob: Probability | None = option(None, "Probability of compression.", reason=_PRESET)
+    jpeg_range: Qualities | None = option(None, "Lowest and highest JPEG quality, as integers.", reason=_PRESET)
+    codec_list: Codecs = option(["jpeg"], "Codecs of the compression in both stages.", reason="as in Real-ESRGAN")
+    codec_prob: Weights | None = option(None, "Weights of codec_list.", reason="null: all equal")
+    webp_range: Qualities | None = option(None, "As jpeg_range, for WebP in both stages.", reason="null: jpeg_range")
+    avif_range: Qualities | None = option(None, "As jpeg_range, for AVIF in both stages.", reason="null: jpeg_range")
+    second_blur_prob: Probability | None = option(None, "As blur_prob, under BasicSR's name.", reason=_PRESET)
+    blur_prob2: Probability | None = option(None, "As blur_prob, under traiNNer-redux's name.", reason=_PRESET)
     resize_prob2: Directions | None = option(None, "As resize_prob.", reason=_PRESET)
     resize_mode_list2: Modes | None = option(None, "As resize_mode_list.", reason=_PRESET)
-    resize_mode_prob2: Weights | None = option(None, "As resize_mode_prob.", reason="null: all alike")
+    resize_mode_prob2: Weights | None = option(None, "As resize_mode_prob.", reason="null: all equal")
     resize_range2: Factors | None = option(
-        None, "As resize_range, of the size of the low-quality image.", unit="times", reason=_PRESET
+        None, "As resize_range, relative to the size of the low-quality image.", unit="times", reason=_PRESET
     )
     gaussian_noise_prob2: Probability | None = option(None, "As gaussian_noise_prob.", reason=_PRESET)
     noise_range2: Range | None = option(None, "As noise_range.", unit="1/255", reason=_PRESET)
@@ -124,39 +140,51 @@ class DegradationOptions(Section):
     gray_noise_prob2: Probability | None = option(None, "As gray_noise_prob.", reason=_PRESET)
     jpeg_prob2: Probability | None = option(None, "As jpeg_prob.", reason=_PRESET)
     jpeg_range2: Qualities | None = option(None, "As jpeg_range.", reason=_PRESET)
-    resize_mode_list3: Modes | None = option(None, "The same of the last resizing.", reason=_PRESET)
-    resize_mode_prob3: Weights | None = option(None, "As resize_mode_prob.", reason="null: all alike")
+    resize_mode_list3: Modes | None = option(None, "As resize_mode_list, for the last resizing.", reason=_PRESET)
+    resize_mode_prob3: Weights | None = option(None, "Weights of resize_mode_list3.", reason="null: all equal")
     dataroot_lq_prob: Probability | None = option(
-        None, "datasets.train.dataroot_lq_prob, where traiNNer-redux's files write it.", reason="null: that of the set"
+        None,
+        "datasets.train.dataroot_lq_prob, at the place where traiNNer-redux's files have it.",
+        reason="null: the value in datasets.train",
     )
     queue_size: NonNegativeInt = option(
-        180, "Read and not used: every sample is degraded by itself, so that no queue has to mix batches."
+        180, "Accepted and ignored: each sample is degraded on its own, so no queue has to mix batches."
     )
 
 
 class KernelOptions(Section):
-    """Kernels of blurs, in the section of the training set as in BasicSR; those of the second stage end in 2."""
+    """Blur kernels. As in BasicSR, they belong to the training set. Keys of the second stage end in 2."""
 
-    blur_kernel_size: PositiveInt = option(21, "Read and not used: kernels are as large as they are drawn.", unit="px")
-    kernel_list: Kernels | None = option(None, "Kinds of kernels.", reason=_PRESET)
-    kernel_prob: Weights | None = option(None, "Their weights.", reason="null: the preset's, or all alike")
-    kernel_range: Sides | None = option(None, "Smallest and largest side, both odd.", unit="px", reason=_PRESET)
-    sinc_prob: Probability | None = option(None, "How often the kernel is a sinc filter instead.", reason=_PRESET)
-    blur_sigma: Sigmas | None = option(None, "Deviations of the kernels.", unit="px", reason=_PRESET)
-    betag_range: Shapes | None = option(None, "Shapes of generalized kernels; 1 is Gaussian.", reason=_PRESET)
-    betap_range: Shapes | None = option(None, "Shapes of plateau kernels.", reason=_PRESET)
-    blur_kernel_size2: PositiveInt = option(21, "Read and not used, as blur_kernel_size.", unit="px")
+    blur_kernel_size: PositiveInt = option(
+        21, "Accepted and ignored: kernels are as large as kernel_range draws them.", unit="px"
+    )
+    kernel_list: Kernels | None = option(None, "Kinds of blur kernels.", reason=_PRESET)
+    kernel_prob: Weights | None = option(None, "Weights of kernel_list.", reason="null: the preset's, or all equal")
+    kernel_range: Sides | None = option(None, "Smallest and largest kernel size, both odd.", unit="px", reason=_PRESET)
+    sinc_prob: Probability | None = option(
+        None, "Probability that the kernel is a sinc filter instead.", reason=_PRESET
+    )
+    blur_sigma: Sigmas | None = option(
+        None, "Range of the standard deviation of the kernels.", unit="px", reason=_PRESET
+    )
+    betag_range: Shapes | None = option(
+        None, "Range of the shape parameter of generalized Gaussian kernels; 1 is Gaussian.", reason=_PRESET
+    )
+    betap_range: Shapes | None = option(None, "Range of the shape parameter of plateau kernels.", reason=_PRESET)
+    blur_kernel_size2: PositiveInt = option(21, "Accepted and ignored, as blur_kernel_size.", unit="px")
     kernel_list2: Kernels | None = option(None, "As kernel_list.", reason=_PRESET)
-    kernel_prob2: Weights | None = option(None, "As kernel_prob.", reason="null: the preset's, or all alike")
+    kernel_prob2: Weights | None = option(None, "As kernel_prob.", reason="null: the preset's, or all equal")
     kernel_range2: Sides | None = option(None, "As kernel_range.", unit="px", reason=_PRESET)
     sinc_prob2: Probability | None = option(None, "As sinc_prob.", reason=_PRESET)
     blur_sigma2: Sigmas | None = option(None, "As blur_sigma.", unit="px", reason=_PRESET)
     betag_range2: Shapes | None = option(None, "As betag_range.", reason=_PRESET)
     betap_range2: Shapes | None = option(None, "As betap_range.", reason=_PRESET)
     final_sinc_prob: Probability | None = option(
-        None, "How often a sinc filter comes with the last resizing.", reason=_PRESET
+        None, "Probability of a sinc filter together with the last resizing.", reason=_PRESET
     )
-    final_kernel_range: Sides | None = option(None, "Sides of that filter.", unit="px", reason=_PRESET)
+    final_kernel_range: Sides | None = option(
+        None, "Smallest and largest size of that sinc filter, both odd.", unit="px", reason=_PRESET
+    )
 
 
 WEIGHTED = {

@@ -37,169 +37,192 @@ DEFAULT_WARMUP_RATIO = 0.03
 
 
 class FinetunedModel(Section):
-    """The vision-language model, as it was trained before."""
+    """The pretrained vision-language model."""
 
     name: PathText = option(
         ...,
-        "Folder of a saved model with its processor, or its name on Hugging Face's hub, e.g. "
-        "Qwen/Qwen3-VL-2B-Instruct; a folder never asks the network.",
+        "Folder of a saved model with its processor, or its name on the Hugging Face Hub, e.g. "
+        "Qwen/Qwen3-VL-2B-Instruct. A folder never accesses the network.",
     )
     load_in_4bit: bool = option(
         False,
-        "Keep the linear layers of the model, all but the head, in 4 bits (NF4), and train adapters beside them: needs "
-        "lora and the package bitsandbytes.",
+        "Quantize the linear layers of the model, all but the head, to 4 bits (NF4), and train adapters beside them "
+        "(QLoRA). Needs lora and the package bitsandbytes.",
         reason="off",
     )
     max_pixels: Pixels | None = option(
         None,
-        "Most pixels of a picture; larger ones are reduced, keeping their shape (262144 is 512x512).",
+        "Maximum pixels of an image. Larger images are reduced and keep their aspect ratio (262144 is 512x512).",
         unit="pixels",
-        reason="null: what its processor says",
+        reason="null: as the processor says",
     )
     chat_template: str | None = option(
         None,
-        "File of a chat template (Jinja), relative to this one, in place of the processor's own; "
-        "{% generation %} marks what is learned.",
+        "File of a chat template (Jinja), relative to this file, which replaces the processor's own. {% generation "
+        "%} marks the text to learn.",
         reason="null: the processor's",
     )
     attention: Literal["sdpa", "eager"] = option(
-        "sdpa", "How attention is computed.", reason="the fastest that every device has"
+        "sdpa", "Attention implementation.", reason="the fastest that every device has"
     )
     dtype: Literal["float32", "bfloat16"] | None = option(
         None,
-        "Number format in which weights are kept, with load_in_4bit the others; adapters are float32 in any case.",
-        reason="null: with lora on a card as they were saved, else float32, since small steps vanish in bfloat16",
+        "Data type of the weights; with load_in_4bit, of those that are not quantized. Adapters are always float32.",
+        reason="null: the saved dtype with lora on a GPU, else float32, since small steps vanish in bfloat16",
     )
 
 
 class FinetuneDataset(Section):
-    """Conversations to learn from, and to measure on."""
+    """Conversations for training and validation."""
 
     path: Roots = option(
         ...,
-        'A file of chats (.jsonl: {"messages": [...]} a line), a folder of pictures with captions (a.png beside a.txt, '
-        "or metadata.jsonl), a dataset that `datasets` saved, or a list of them.",
+        'A file of chats (.jsonl, {"messages": [...]} per line), a folder of images with captions (a.png beside '
+        "a.txt, or metadata.jsonl), a dataset that `datasets` saved, or a list of these.",
     )
-    val: Roots | None = option(None, "As path, to measure on after each epoch.", reason="null: val_share says which")
+    val: Roots | None = option(
+        None, "Conversations to validate on after each epoch, as in path.", reason="null: val_share decides"
+    )
     val_share: Annotated[float, Field(gt=0.0, lt=1.0)] | None = option(
         None,
-        "Share of the conversations that is set aside to measure on; manual_seed says which.",
+        "Share of the conversations that is held out for validation. manual_seed decides which.",
         unit="share of the conversations",
         reason="null: none",
     )
-    prompt: str = option("Describe the picture.", "What is asked of each picture of a folder of captions.")
+    prompt: str = option(
+        "Describe the picture.", "Question to ask about each image in a folder of images with captions."
+    )
     max_length: Tokens | None = option(
-        None, "Most tokens of a conversation, pictures included.", unit="tokens", reason="null: what the model takes"
+        None, "Maximum tokens of a conversation, images included.", unit="tokens", reason="null: the model's maximum"
     )
     too_long: Literal["drop", "cut", "refuse"] = option(
         "drop",
-        "What becomes of longer conversations: left out, cut to the turns that fit, or the run is refused; "
-        "the start says how many there were.",
+        "Treatment of longer conversations. `drop` leaves them out, `cut` keeps the turns that fit, and `refuse` "
+        "ends the command with an error. The start of the run reports how many there were.",
     )
 
 
 class SchedulerArguments(Section):
-    """What single schedules take."""
+    """Arguments of single schedules."""
 
     milestones: list[Positive] = option(
-        [], "multistep: where the rate is multiplied by gamma.", unit="epochs; with max_steps optimizer steps"
+        [], "multistep: when to multiply the learning rate by gamma.", unit="epochs; with max_steps optimizer steps"
     )
-    gamma: Annotated[float, Field(gt=0.0, lt=1.0)] = option(0.1, "multistep: the factor.", reason="torch's")
-    num_cycles: PositiveInt = option(1, "cosine_with_restarts: how often the rate falls to 0.", reason="transformers'")
+    gamma: Annotated[float, Field(gt=0.0, lt=1.0)] = option(0.1, "multistep: the factor.", reason="torch's default")
+    num_cycles: PositiveInt = option(
+        1, "cosine_with_restarts: how often the learning rate falls to 0.", reason="transformers' default"
+    )
 
 
 class FinetuneTraining(Section):
-    """Batches, rates, length, and where the run goes, in the words of transformers' Trainer."""
+    """Batches, learning rate, length and folder of the run, under the names of transformers' Trainer."""
 
-    num_train_epochs: Positive = option(1.0, "Length of the run.", unit="passes over the conversations")
+    num_train_epochs: Positive = option(1.0, "Length of the run in epochs.", unit="passes over the conversations")
     max_steps: PositiveInt | None = option(
-        None, "Length of the run in place of num_train_epochs.", unit="optimizer steps", reason="null: epochs count"
+        None,
+        "Length of the run in steps; replaces num_train_epochs.",
+        unit="optimizer steps",
+        reason="null: epochs count",
     )
     per_device_train_batch_size: Samples = option(
-        1, "Conversations of a forward pass of one rank at the start; memory decides from there.", unit="conversations"
+        1,
+        "Conversations in one forward pass of a rank at the start of the run. The controller then adjusts this "
+        "number to the memory.",
+        unit="conversations",
     )
     gradient_accumulation_steps: Samples = option(
         1,
-        "Passes of a step: a step has this many times per_device_train_batch_size conversations a rank, whatever fits.",
+        "A step always has gradient_accumulation_steps * per_device_train_batch_size conversations per rank, "
+        "however many micro-batches the memory requires.",
     )
     max_batch_size: Samples | None = option(
         None,
-        "Most conversations of a step, of one rank, where memory has room for more than those two make; a pass then "
-        "holds them all.",
+        "Maximum conversations of a step per rank. With it, a step may grow beyond gradient_accumulation_steps * "
+        "per_device_train_batch_size if memory allows; one forward pass then holds all its conversations.",
         unit="conversations",
-        reason="null: steps stay as large as the file says, and only passes grow",
+        reason="null: steps keep the size in the file, and only forward passes grow",
     )
     lr_scaling: Literal["none", "sqrt", "linear"] = option(
         "none",
-        "Factor of the rate of steps that max_batch_size lets grow: how many times the file's conversations they have "
-        "(linear), or the square root of it (sqrt, for Adam).",
-        reason="none: rates stay those of the file, whatever the batch",
+        "Scale the learning rate of steps that max_batch_size lets grow. The factor is the ratio of their "
+        "conversations to those of the file (linear), or its square root (sqrt, for Adam).",
+        reason="none: learning rates stay as in the file, whatever the batch size",
     )
     learning_rate: Positive = option(
-        2e-4, "Learning rate.", reason="for adapters; all weights of a trained model want a tenth of it"
+        2e-4, "Learning rate.", reason="for adapters; to train all weights of a pretrained model, take a tenth of it"
     )
     lr_scheduler_type: Literal["linear", "cosine", "constant", "none", "multistep", "cosine_with_restarts"] = option(
-        "linear", "How the rate goes after the warm-up; linear and cosine end at 0, none is constant."
+        "linear", "Learning rate schedule after the warmup. linear and cosine end at 0; none is constant."
     )
-    lr_scheduler_kwargs: SchedulerArguments = option(SchedulerArguments(), "What the schedule takes.")
+    lr_scheduler_kwargs: SchedulerArguments = option(SchedulerArguments(), "Arguments of the schedule.")
     warmup_ratio: Fraction | None = option(
         None,
-        "Share of the run in which the rate rises to learning_rate.",
+        "Share of the run over which the learning rate rises to learning_rate.",
         unit="share of the run",
         reason=f"null: {DEFAULT_WARMUP_RATIO} where no warmup_steps are given, and 0 of constant and none",
     )
     warmup_steps: NonNegativeInt = option(
-        0, "As warmup_ratio, in steps.", unit="optimizer steps", reason="0: the ratio"
+        0, "Steps of warmup; replaces warmup_ratio.", unit="optimizer steps", reason="0: warmup_ratio decides"
     )
-    weight_decay: NonNegative = option(0.0, "Weight decay; biases and norms have none.", reason="transformers' value")
+    weight_decay: NonNegative = option(
+        0.0, "Weight decay; biases and normalization layers have none.", reason="transformers' default"
+    )
     optim: Component | None = OPTIMIZER_BESIDE_RATE
-    max_grad_norm: Positive | None = option(1.0, "Largest gradient norm; null is off.", reason="transformers' value")
-    logging_steps: PositiveInt = option(10, "Steps between lines on the console.", unit="optimizer steps")
+    max_grad_norm: Positive | None = option(
+        1.0, "Maximum gradient norm; null disables clipping.", reason="transformers' default"
+    )
+    logging_steps: PositiveInt = option(10, "Steps between two lines on the console.", unit="optimizer steps")
     save_steps: PositiveInt = option(
-        500, "Steps between checkpoints to resume from; one more ends each epoch.", unit="optimizer steps"
+        500, "Steps between two checkpoints to resume from; each epoch ends with another one.", unit="optimizer steps"
     )
     save_total_limit: PositiveInt = option(
-        2, "Newest checkpoints to keep, beside the best; the models of epochs are all kept.", unit="checkpoints"
+        2,
+        "Number of newest checkpoints to keep, in addition to the best. The models saved after each epoch are all "
+        "kept.",
+        unit="checkpoints",
     )
-    eval_every_epoch: bool = option(True, "Measure on the conversations set aside after each epoch, if there are some.")
+    eval_every_epoch: bool = option(True, "After each epoch, validate on the held-out conversations, if there are any.")
     early_stop_loss: NonNegative | None = option(
-        None, "End the run once the loss has been at or below this.", reason="null: it is never ended by its loss"
+        None,
+        "End the run once the training loss stays at or below this value.",
+        reason="null: the loss never ends the run",
     )
     early_stop_patience: PositiveInt = option(
-        20, "With early_stop_loss: so many steps one after another.", unit="optimizer steps"
+        20, "With early_stop_loss: number of consecutive steps at or below it.", unit="optimizer steps"
     )
     output_dir: PathText = option(
-        "training_output", "Folder of runs; each gets one in it, and `current` is the newest."
+        "training_output", "Folder that holds the runs. Each run gets a subfolder, and `current` points to the newest."
     )
     dataloader_num_workers: Processes = option(
-        0, "Processes that read and prepare pictures; 0 does it in the training process."
+        0, "Worker processes that read and prepare images; 0 prepares them in the training process."
     )
 
 
 class FinetuneMemory(MemoryOptions):
-    """How much memory a run may take."""
+    """How much memory a run may use."""
 
     shrink_pictures_to: Pixels | None = option(
         None,
-        "Fewest pixels to which pictures are reduced where not even one conversation fits: below max_pixels by halves, "
-        "and no further than this. The log and decisions.jsonl say so, and resumes keep it.",
+        "Minimum pixels that images are reduced to if not even one conversation fits. The run halves max_pixels as "
+        "often as needed, but not below this value. The log and decisions.jsonl report it, and a resumed run keeps "
+        "it.",
         unit="pixels",
-        reason="null: never, since a model sees less; the run then ends and says what would help",
+        reason="null: images are never reduced, since the model sees less; the run ends and says what would help",
     )
-    calibration: Literal[False] = option(False, "Fine-tuning learns anew each time.")
+    calibration: Literal[False] = option(False, "Always false: fine-tuning does not reuse what earlier runs learned.")
     gradient_checkpointing: bool = option(
         False,
-        "Keep only what goes into the repeated blocks of a network, and run them again in the backward pass: less "
-        "memory, the same results, about a third more time.",
+        "Recompute the activations of a network's repeated blocks in the backward pass: less memory, the same "
+        "results, about a third more time.",
         reason="off: it costs time",
     )
     allow_gradient_checkpointing: Literal[False] = option(
-        False, "Fine-tuning ends where not even one conversation fits, and says so."
+        False, "Always false: if not even one conversation fits, fine-tuning ends and says so."
     )
 
 
 class FinetuneLogger(TrackerOptions):
-    """Experiment trackers; how often there is a line, and a point of theirs, says logging_steps under training."""
+    """Experiment trackers; logging_steps under training sets how often the run logs to them and to the console."""
 
 
 class FinetuneOptions(FileOptions):
@@ -208,11 +231,13 @@ class FinetuneOptions(FileOptions):
     steered_by_default: ClassVar[bool] = True
 
     name: FolderName = option("finetune", "Name of the run in logs and reports.")
-    task: Literal["finetune"] = option("finetune", "What is learned; a file with a section training need not say it.")
+    task: Literal["finetune"] = option("finetune", "Task to train for. A file with a section training need not set it.")
     model: FinetunedModel = option(..., "The model to train, e.g. `{name: Qwen/Qwen3-VL-2B-Instruct}`.")
-    lora: LoraOptions | None = option(None, "Train adapters instead of the model.", reason="null: all weights learn")
-    dataset: FinetuneDataset = option(..., "Conversations, e.g. `{path: chats.jsonl}`.")
-    training: FinetuneTraining = option(..., "Batches, rates, length.")
+    lora: LoraOptions | None = option(
+        None, "Train LoRA adapters instead of the model's weights.", reason="null: train all weights"
+    )
+    dataset: FinetuneDataset = option(..., "Conversations to learn from, e.g. `{path: chats.jsonl}`.")
+    training: FinetuneTraining = option(..., "Batches, learning rate and length.")
     memory: FinetuneMemory = option(FinetuneMemory(), "Memory budget.")
     logger: FinetuneLogger = option(FinetuneLogger(), "Experiment trackers.")
 

@@ -31,60 +31,74 @@ class SampleSets(BaseModel):
 
 
 class MultitaskTraining(RunTraining):
-    """How samples are put into steps, how losses of tasks are weighed, how the model learns, and for how long."""
+    """Batches, loss weights of the tasks, optimizer, schedule and length."""
 
     total_epochs: Positive | None = option(
-        None, "Length of the run; schedules count samples.", unit="passes over the training set"
+        None, "Length of the run in epochs. The schedule then counts samples.", unit="passes over the training set"
     )
-    learning_rate: Positive = option(5e-5, "Learning rate.", reason="for models that were trained before")
+    learning_rate: Positive = option(5e-5, "Learning rate.", reason="suits pretrained models")
     scheduler: Component = option(
         Component(type="constant"),
-        "constant, linear, cosine, cosine_with_restarts or multistep, after the warm-up; counted in steps with "
-        "total_iter, else in samples.",
+        "Learning rate schedule after the warmup: constant, linear, cosine, cosine_with_restarts or multistep. It "
+        "counts steps with total_iter, otherwise samples.",
     )
     weight_decay: NonNegative = option(
-        0.0, "Weight decay; biases and norms have none.", reason="that of transformers' Trainer"
+        0.0, "Weight decay; biases and normalization layers have none.", reason="default of transformers' Trainer"
     )
     optim: Component | None = OPTIMIZER_BESIDE_RATE
     base_batch_size: Samples = option(
-        16, "Samples of a forward pass at the start; memory decides from there.", unit="samples"
+        16,
+        "Samples in one forward pass at the start of the run. The controller then adjusts this number to the memory.",
+        unit="samples",
     )
     target_batch_size: Samples = option(
         32,
-        "Samples of an optimizer step, of all ranks together, in as many forward passes as memory asks for.",
+        "Samples of an optimizer step over all ranks, run in as many micro-batches as the memory requires.",
         unit="samples",
-        reason="two passes of base_batch_size",
+        reason="two micro-batches of base_batch_size",
     )
     use_gradient_accumulation: bool = option(
-        True, "Steps have target_batch_size samples; false: a step is one pass, and grows up to target_batch_size."
+        True,
+        "true: every step has target_batch_size samples, by gradient accumulation. false: a step is one forward "
+        "pass, which grows up to target_batch_size.",
     )
     task_distribution: dict[str, NonNegative] = option(
         {},
-        "Share of each task in what is drawn, e.g. `{T1: 0.5, T2: 0.5}`. Within an epoch it says which come first.",
-        reason="{}: those of the training set",
+        "Share of each task among the samples drawn, e.g. `{T1: 0.5, T2: 0.5}`. With `sampling: epoch` it decides "
+        "which samples come first.",
+        reason="{}: shares as in the training set",
     )
     sampling: Literal["epoch", "replacement"] = option(
-        "epoch", "`epoch`: every sample once an epoch. `replacement`: the shares of tasks are kept to."
+        "epoch",
+        "`epoch` draws every sample once per epoch. `replacement` draws with replacement and keeps to the shares of "
+        "tasks.",
     )
     task_diversity_weight: UpToOne = option(
-        0.5, "0 packs samples of like size together, 1 has each batch hold tasks as the whole set does."
+        0.5,
+        "0 batches samples of similar size together. 1 makes each batch hold tasks in the proportions of the whole "
+        "set.",
     )
     initial_task_loss_weights: dict[str, Positive] = option(
-        {}, "Weights of the losses of tasks, e.g. `{T1: 1.0, T2: 0.5}`.", reason="{}: 1 each"
+        {}, "Initial loss weight of each task, e.g. `{T1: 1.0, T2: 0.5}`.", reason="{}: 1 for each"
     )
     use_grad_norm_balancing: bool = option(
-        True, "GradNorm (Chen et al., 2018): weights follow the gradients of each task's loss."
+        True, "Adjust the weights by the gradient norms of each task's loss: GradNorm (Chen et al., 2018)."
     )
     grad_norm_alpha: NonNegative = option(
-        1.5, "With it: how strongly tasks that learn slower are pulled along.", reason="the paper's value"
+        1.5,
+        "With use_grad_norm_balancing: how strongly GradNorm favours tasks that learn more slowly.",
+        reason="the paper's value",
     )
 
 
 class MultitaskMemory(MemoryOptions):
-    """How much memory a run may take."""
+    """How much memory a run may use."""
 
     margin: Fraction = option(
-        0.10, "Share of the memory that batches leave free.", unit="share of the memory", reason="the allocator's part"
+        0.10,
+        "Share of the memory that batches leave free.",
+        unit="share of the memory",
+        reason="for the caching allocator",
     )
 
 
@@ -93,9 +107,9 @@ class MultitaskOptions(RunOptions):
 
     steered_by_default: ClassVar[bool] = True
 
-    task: Literal["multitask"] = option(..., "What is learned: several tasks by one model.")
+    task: Literal["multitask"] = option(..., "Task to train for: several tasks with one model.")
     model: Component = option(..., "The model to train, with its arguments, e.g. `{type: DigitsModel}`.")
-    tokenizer: TokenizerOptions = option(..., "What cuts texts of samples into tokens.")
+    tokenizer: TokenizerOptions = option(..., "Tokenizer of the samples' texts, trained here or loaded.")
     datasets: SampleSets = option(..., "Training and validation samples.")
-    train: MultitaskTraining = option(..., "Batches, losses, rate, length.")
+    train: MultitaskTraining = option(..., "Batches, losses, learning rate and length.")
     memory: MultitaskMemory = option(MultitaskMemory(), "Memory budget.")

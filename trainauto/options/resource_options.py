@@ -1,4 +1,4 @@
-"""Options of what a run may use: memory, cards, machines."""
+"""Options of the resources of a run: memory, GPUs, machines."""
 
 from typing import Literal
 
@@ -9,69 +9,74 @@ from trainauto.options.fields import Section, option
 
 
 class DistributedOptions(Section):
-    """Training on several cards or machines (``--launcher pytorch`` under torchrun)."""
+    """Training on several GPUs or machines (``--launcher pytorch`` under torchrun)."""
 
     batches: Literal["equal", "memory"] = option(
         "equal",
-        "How a plan's batch is divided among ranks: `equal` gives each as many samples, so that the smallest card "
-        "decides; `memory` gives each a share by the memory it may use, and losses are weighted by samples.",
-        reason="equal cards finish together",
+        "How each step's batch is divided among ranks. `equal` gives every rank the same number of samples, so the "
+        "GPU with the least memory limits all. `memory` gives each rank a share in proportion to the memory it may "
+        "use, and weights losses by samples.",
+        reason="equal GPUs finish together",
     )
     ddp_overlap: bool = option(
         False,
-        "Sum gradients while the backward pass runs (DistributedDataParallel). A rank that runs out of memory then "
-        "ends all of them, and torchrun --max-restarts starts them again from the last checkpoint. Of images: SRModel.",
-        reason="without it such a rank runs its batch again in pieces, and nothing is lost",
+        "Sum gradients during the backward pass (DistributedDataParallel). If a rank runs out of memory, all ranks "
+        "end, and `torchrun --max-restarts` restarts them from the last checkpoint. In super-resolution, SRModel "
+        "only.",
+        reason="without it, a rank that runs out of memory repeats its batch in micro-batches, and no step is lost",
     )
     fully_shard: bool = option(
         False,
-        "Spread weights, gradients and optimizer state over the ranks (FSDP2), for networks that do not fit one card. "
-        "Running out of memory ends all ranks, as with ddp_overlap. Of images: SRModel. Not of several tasks.",
+        "Shard weights, gradients and optimizer state across ranks (FSDP2), for networks that do not fit on one "
+        "GPU. If a rank runs out of memory, all ranks end, as with ddp_overlap. In super-resolution, SRModel only. "
+        "Not available with `task: multitask`.",
         reason="gathering weights for every step costs time",
     )
 
 
 AUTO = "auto"
-"""Of gradient checkpointing: as few blocks as let the file's plan fit."""
+"""Value of gradient_checkpointing: checkpoint as few blocks as let the file's plan fit."""
 
 
 _LEAST_BUDGET_BYTES = 2**20
 
 
 class MemoryOptions(Section):
-    """How much memory a run may take."""
+    """How much memory a run may use."""
 
     budget: str | None = option(
         None,
-        "Memory the run may have, e.g. 600MiB or 10GiB: on CUDA of the card, on the CPU what training adds to the "
-        "process, enforced by the operating system where it can (Linux).",
-        reason="null: all of the card; no limit on the CPU",
+        "Memory budget of the run, e.g. 600MiB or 10GiB. On CUDA it limits GPU memory. On the CPU it limits what "
+        "training adds to the process; the operating system enforces it where it can (Linux).",
+        reason="null: the whole GPU; no limit on the CPU",
     )
     cpu_budget: str | None = option(
         None,
-        "As budget, where the run trains on a CPU: for files that are used on both, where a card should be filled.",
+        "Replaces budget where the run trains on a CPU. Set it in files that you use on both devices and that "
+        "should fill the GPU.",
         reason="null: budget holds on both",
     )
 
     calibration: bool = option(
         True,
-        "Start where an earlier run of the same kind settled (network, optimizer, precision, device, versions), and "
-        "keep what this one learns: JSON files in the user's cache folder, or in TRAINAUTO_CACHE. `policy: jump` only.",
-        reason="saves the trace and the search; false for runs whose plans must not depend on earlier ones",
+        "Start with the plan that an earlier run of the same kind settled on (same network, optimizer, precision, "
+        "device and versions), and save what this run learns. The JSON files are in the user's cache folder, or in "
+        "TRAINAUTO_CACHE. `policy: jump` only.",
+        reason="saves the trace and the search; set false for runs whose plans must not depend on earlier ones",
     )
     gradient_checkpointing: bool | Literal["auto"] | list[str] = option(
         False,
-        "Keep only what goes into the repeated blocks of a network, and run them again in the backward pass: less "
-        "memory, the same results, about a third more time. Not with use_compile. `auto`: as few of them as let the "
-        "file's batch and size fit with 99 % probability, by traces; the log names them, and resumes keep them. A list "
-        "of such names: these.",
+        "Recompute the activations of a network's repeated blocks in the backward pass: less memory, the same "
+        "results, about a third more time. Not with use_compile. `auto` checkpoints as few blocks as let the file's "
+        "batch and crop size fit with 99 % probability, predicted by traces. The log names these blocks, and a "
+        "resumed run keeps them. A list of block names checkpoints exactly those.",
         reason="off: it costs time",
     )
     allow_gradient_checkpointing: bool = option(
         False,
-        "Let the run switch gradient_checkpointing on when not even its smallest crop and batch fit; otherwise it ends "
-        "and says what that would cost.",
-        reason="a step takes longer from then on, and only its owner knows whether that is worth it",
+        "Let the run enable gradient_checkpointing if not even its smallest batch and crop size fit. Otherwise the "
+        "run ends and reports what it would cost.",
+        reason="steps take longer from then on; you decide whether that is worth it",
     )
 
     @field_validator("budget", "cpu_budget")
@@ -83,7 +88,7 @@ class MemoryOptions(Section):
 
     @property
     def may_checkpoint(self) -> bool:
-        """Whether the run may have more blocks run again where not even its smallest plan fits."""
+        """Whether the run may checkpoint more blocks if not even its smallest plan fits."""
         return self.allow_gradient_checkpointing or self.gradient_checkpointing == AUTO
 
     @property

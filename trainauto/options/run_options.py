@@ -28,56 +28,65 @@ CONTROLLER = "DynamicBatchSizeOptimizer"
 
 OPTIMIZER_BESIDE_RATE = option(
     None,
-    "Optimizer with its arguments, e.g. `{type: Lion, betas: [0.9, 0.99]}`: Adam, AdamW, NAdam or SGD of torch, or "
-    "one of the package pytorch_optimizer by its name there. Its rate and decay are learning_rate and weight_decay.",
-    reason="null: AdamW as transformers' Trainer makes it",
+    "Optimizer with its arguments, e.g. `{type: Lion, betas: [0.9, 0.99]}`: Adam, AdamW, NAdam or SGD of torch, "
+    "or an optimizer of the package pytorch_optimizer by its name there. Set its learning rate and weight decay "
+    "by learning_rate and weight_decay.",
+    reason="null: AdamW with the defaults of transformers' Trainer",
 )
 """Option of tasks that name the rate as transformers' Trainer does."""
 
 
 class RunPaths(Section):
-    """Where runs go."""
+    """Where runs are written."""
 
-    experiments_root: PathText = option("experiments", "Folder of runs, relative to the working directory.")
+    experiments_root: PathText = option("experiments", "Folder that holds the runs, relative to the working directory.")
 
 
 class RunFiles(Section):
-    """What is written, and how often."""
+    """What the run writes, and how often."""
 
-    print_freq: PositiveInt = option(100, "Steps between lines on the console.", unit="optimizer steps")
+    print_freq: PositiveInt = option(100, "Steps between two lines on the console.", unit="optimizer steps")
     save_checkpoint_freq: PositiveInt = option(
-        1000, "Steps between checkpoints; one more is written at the end.", unit="optimizer steps"
+        1000, "Steps between two checkpoints; the run writes another one when it ends.", unit="optimizer steps"
     )
     keep_checkpoints: PositiveInt = option(
-        3, "Newest checkpoints to keep, beside the best.", unit="checkpoints", reason="room for one that went wrong"
+        3,
+        "Number of newest checkpoints to keep, in addition to the best.",
+        unit="checkpoints",
+        reason="an earlier one is left if the newest is bad",
     )
     use_tb_logger: bool = option(True, "Write TensorBoard curves.")
 
 
 class RunLogger(TrackerOptions, RunFiles):
-    """What is written, and how often, and who is told of it besides."""
+    """What the run writes, how often, and which trackers it logs to."""
 
 
 class RunTraining(Section):
-    """For how long, and how rates go meanwhile."""
+    """Length of the run and learning rate schedule."""
 
     total_iter: PositiveInt | None = option(
-        None, "Length of the run; schedules count steps too.", unit="optimizer steps"
+        None, "Length of the run in steps. The schedule then counts steps too.", unit="optimizer steps"
     )
     total_samples: PositiveInt | None = option(
         None,
-        "Length of the run; schedules count samples too, so that a changing batch does not distort them.",
+        "Length of the run in samples. The schedule then counts samples too, so that a changing batch size does not "
+        "distort it.",
         unit="samples",
     )
     scheduler: Component = option(
         Component(type="constant"),
-        "constant, linear, cosine, cosine_with_restarts, multistep, step, polynomial, OneCycleLR and others; its "
-        "lengths count steps with total_iter, else samples.",
+        "Learning rate schedule: constant, linear, cosine, cosine_with_restarts, multistep, step, polynomial, "
+        "OneCycleLR and others. Its lengths count steps with total_iter, otherwise samples.",
     )
-    warmup_steps: NonNegativeInt = option(0, "Linear warm-up of the rate.", unit="optimizer steps", reason="off")
-    warmup_ratio: Fraction = option(0.0, "Linear warm-up as a share of the run.", unit="share of the run", reason="off")
+    warmup_steps: NonNegativeInt = option(
+        0, "Steps of linear learning rate warmup.", unit="optimizer steps", reason="off"
+    )
+    warmup_ratio: Fraction = option(
+        0.0, "Length of linear learning rate warmup, as a share of the run.", unit="share of the run", reason="off"
+    )
     grad_clip: Annotated[float, Field(gt=0.0)] | None = option(
-        None, "Largest gradient norm; larger gradients are scaled down to it.", reason="off"
+        None, "Maximum gradient norm. Gradients with a larger norm are scaled down to it.", reason="off"
     )
 
 
@@ -87,19 +96,23 @@ def is_schedule_free(optimizer: str) -> bool:
 
 
 class AveragedTraining(RunTraining):
-    """How the moving average of weights begins, in runs that have one."""
+    """Warmup of the moving average of weights."""
 
     ema_power: Annotated[float, Field(gt=0.0)] | None = option(
         None,
-        "Step k of the average keeps no more than 1 - (1 + k) ** -ema_power of it, which rises to ema_decay: with 0.75 "
-        "it is 0.999 after 9,999 steps.",
+        "Warmup of the averaged weights: their decay at step k is at most 1 - (1 + k) ** -ema_power, and rises to "
+        "ema_decay. With 0.75 it reaches 0.999 after 9,999 steps.",
         reason="null: ema_decay from the first step on",
     )
     ema_update_after_step: NonNegativeInt = option(
-        0, "Up to this step the average is a copy of the weights; ema_power counts from it.", unit="optimizer steps"
+        0,
+        "Until this step the averaged weights are a copy of the weights. ema_power counts from here.",
+        unit="optimizer steps",
     )
     ema_switch_iter: NonNegativeInt = option(
-        0, "After so many steps, again and again, weights become their average; 0 is never.", unit="optimizer steps"
+        0,
+        "Every so many steps, copy the averaged weights into the trained weights; 0 never does.",
+        unit="optimizer steps",
     )
 
 
@@ -108,7 +121,7 @@ class AutomationSwitch(BaseModel):
 
     model_config = ConfigDict(extra="allow", strict=True, frozen=True)
 
-    enabled: bool = option(True, "Whether this automation runs.")
+    enabled: bool = option(True, "Run this automation.")
 
     @property
     def arguments(self) -> dict[str, Any]:
@@ -149,34 +162,41 @@ class FileOptions(Section):
     steered_by_default: ClassVar[bool] = False
 
     name: FolderName = option(..., "Name of the experiment and of its folder: letters, digits, space, . _ -")
-    task: str = option(..., "What is learned.")
-    device: Literal["auto", "cpu", "cuda"] = option("auto", "Where to train; auto takes CUDA where there is one.")
+    task: str = option(..., "Task to train for.")
+    device: Literal["auto", "cpu", "cuda"] = option(
+        "auto", "Device to train on. `auto` takes CUDA if it is available, otherwise the CPU."
+    )
     num_threads: Threads | None = option(
         None,
-        "Threads of one CPU operation; CPU results are repeatable for a fixed number.",
+        "Threads that one CPU operation uses (torch.set_num_threads). CPU results are repeatable for a fixed number.",
         unit="threads",
-        reason="null: torch decides",
+        reason="null: PyTorch decides",
     )
     manual_seed: Annotated[int, Field(ge=0, lt=2**63), BeforeValidator(whole)] = option(
-        0, "Seed of weights, of the order of samples, of crops and flips."
+        0, "Seed of the initial weights, the order of samples, crops and flips."
     )
-    deterministic: bool = option(False, "Only deterministic kernels; slower on CUDA.", reason="speed")
-    use_amp: bool = option(False, "Run forward and loss under autocast.", reason="fp32 is the safe start")
+    deterministic: bool = option(False, "Use deterministic kernels only. They are slower on CUDA.", reason="speed")
+    use_amp: bool = option(
+        False, "Run the forward pass and the loss under autocast.", reason="float32 is the safe start"
+    )
     amp_bf16: bool = option(
-        True, "With use_amp: bfloat16; false takes float16 with loss scaling.", reason="no overflow"
+        True,
+        "With use_amp: true selects bfloat16, false selects float16 with loss scaling.",
+        reason="bfloat16 does not overflow",
     )
     fast_matmul: bool = option(
         False,
-        "Compute matrix products of float32 in shorter formats inside (torch's float32 matmul precision `medium`), on "
-        "CPUs that have them, too: faster on GPUs from Ampere on, where use_amp does not already do so.",
+        "Compute float32 matrix products in a shorter internal format (torch's float32 matmul precision `medium`), "
+        "also on CPUs that support one. It is faster on GPUs from Ampere on, unless use_amp already shortens these "
+        "products.",
         reason="precision",
     )
     plugins: list[PathText] = option(
-        [], "Python modules to import first (beside this file, or installed); they register components of your own."
+        [], "Python modules to import first, beside this file or installed. They register your own components."
     )
     memory: MemoryOptions = option(MemoryOptions(), "Memory budget.")
-    distributed: DistributedOptions = option(DistributedOptions(), "Several cards or machines.")
-    training_automations: Automations = option(Automations(), "What steers the run while it goes.")
+    distributed: DistributedOptions = option(DistributedOptions(), "Training on several GPUs or machines.")
+    training_automations: Automations = option(Automations(), "Automations that adjust the run while it trains.")
 
     @property
     def folder_of_runs(self) -> str:

@@ -58,21 +58,22 @@ __all__ = [
 
 
 class PathOptions(RunPaths):
-    """Where weights come from and where runs go."""
+    """Where weights come from and where runs are written."""
 
     pretrain_network_g: PathText | None = option(
         None,
-        "Weights to start from: .safetensors, .pth, .pt or .ckpt (no pickled code), of any project; or the "
-        "folder of a run, such as experiments/NAME, for those of its best checkpoint.",
+        "Weights to start from, of any project: a .safetensors, .pth, .pt or .ckpt file (pickled code is not run). "
+        "Or the folder of a run, such as experiments/NAME, for the weights of its best checkpoint.",
     )
     param_key_g: str | None = option(
         None,
-        "Key of the weights inside a file that holds several.",
+        "Key of the weights in a file that holds several sets.",
         reason="null takes the usual one: params_ema, params-ema, params, model_state_dict, state_dict, model, net",
     )
     strict_load_g: bool = option(
         True,
-        "Refuse weights whose names or shapes differ; false loads what fits, of another scale too, and lists the rest.",
+        "Reject weights whose names or shapes differ from the network's. false loads the weights that fit, also "
+        "from a network of another scale, and lists the rest.",
     )
     pretrain_network_d: PathText | None = option(None, "As pretrain_network_g, for the discriminator.")
     param_key_d: str | None = option(None, "As param_key_g.")
@@ -80,10 +81,12 @@ class PathOptions(RunPaths):
 
 
 class LoggerOptions(RunLogger):
-    """What is written, and how often."""
+    """What the run writes, and how often."""
 
     best_metric: str | None = option(
-        None, "Name under val.metrics that decides which checkpoint is the best.", reason="null takes the first metric"
+        None,
+        "Name of the metric under val.metrics that decides which checkpoint is the best.",
+        reason="null takes the first metric",
     )
 
 
@@ -95,36 +98,40 @@ class Options(DegradationOptions, RunOptions):
     )
     model_type: str = option(
         "SRModel",
-        "Registered model: what is minimised. SRModel trains network_g alone, SRGANModel against network_d, and "
-        "ESRGANModel against one that compares real and made images with each other (relativistic).",
+        "Registered model, which decides what is minimised. SRModel trains network_g alone. SRGANModel trains it "
+        "against network_d. ESRGANModel compares real and generated images with each other (relativistic GAN).",
     )
     scale: Annotated[int, Field(ge=1, le=16), BeforeValidator(whole)] = option(4, "Enlargement factor.", unit="times")
-    input_pixel_format: Literal["rgb", "y"] = option("rgb", "y reads all sets as color: y does (traiNNer-redux's key).")
-    output_pixel_format: Literal["rgb", "y"] = option("rgb", "The same as input_pixel_format.")
-    use_channels_last: bool = option(False, "Keep images as NHWC in memory; faster with autocast on recent GPUs.")
+    input_pixel_format: Literal["rgb", "y"] = option(
+        "rgb", "`y` reads all sets as `color: y` does (traiNNer-redux's key)."
+    )
+    output_pixel_format: Literal["rgb", "y"] = option("rgb", "Same as input_pixel_format.")
+    use_channels_last: bool = option(
+        False, "Use the channels_last memory format (NHWC). It is faster with autocast on recent GPUs."
+    )
     use_compile: bool = option(
         False,
-        "Run network_g through torch.compile, for any number and size of images where the compiler can do that. "
-        "docs/memory.md says what it does to predictions and to the controller.",
-        reason="compiling costs minutes",
+        "Compile network_g with torch.compile, with dynamic numbers and sizes of images where the compiler supports "
+        "them. docs/memory.md describes the effect on predictions and on the controller.",
+        reason="compilation takes minutes",
     )
     compile_mode: Literal["default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs"] = option(
         "default",
         "With use_compile: mode of torch.compile. `reduce-overhead` and `max-autotune` record a CUDA graph for each "
-        "size of a batch and keep its memory, which no plan counts.",
+        "batch and crop size and keep its memory, which no prediction includes.",
         reason="torch's",
     )
     datasets: Datasets = option(..., "Training and validation sets.")
-    network_g: Component = option(..., "The network to train, with its arguments; scale is filled in.")
+    network_g: Component = option(..., "The network to train, with its arguments. Its scale is filled in.")
     network_d: Component | None = option(
         None,
-        "The discriminator of SRGANModel or ESRGANModel, with its arguments, e.g. `{type: unetdiscriminatorsn}`.",
-        reason="null: there is none",
+        "Discriminator of SRGANModel or ESRGANModel, with its arguments, e.g. `{type: unetdiscriminatorsn}`.",
+        reason="null: no discriminator",
     )
-    path: PathOptions = option(PathOptions(), "Weights in, runs out.")
-    train: TrainOptions = option(..., "Losses, optimizer, schedule, length.")
+    path: PathOptions = option(PathOptions(), "Where weights come from and where runs are written.")
+    train: TrainOptions = option(..., "Losses, optimizer, schedule and length.")
     val: ValOptions = option(ValOptions(), "Validation.")
-    logger: LoggerOptions = option(LoggerOptions(), "Console, checkpoints, curves.")
+    logger: LoggerOptions = option(LoggerOptions(), "Console, checkpoints and curves.")
 
     @property
     def caches(self) -> list[str]:

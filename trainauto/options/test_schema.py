@@ -23,7 +23,7 @@ from trainauto.options.schema import (
 
 
 class SetsToMeasure(BaseModel):
-    """The sets, `test` and any number of `test_*`; names of runs' validation sets are taken, too."""
+    """The sets: `test` and any number of `test_*`. The names of runs' validation sets work too."""
 
     model_config = ConfigDict(extra="allow", strict=True, frozen=True)
     __pydantic_extra__: dict[str, ValDataset]
@@ -39,29 +39,30 @@ class SetsToMeasure(BaseModel):
 
 
 class WeightsToMeasure(Section):
-    """Where weights come from and where results go."""
+    """Where weights come from and where results are written."""
 
-    results_root: str = option("results", "Folder of results, relative to the working directory.")
+    results_root: str = option("results", "Folder that holds the results, relative to the working directory.")
     pretrain_network_g: str | None = option(
         None,
-        "Weights: .safetensors, .pth or .pt (no pickled code), or the folder of a run. Required unless the command "
-        "names a run.",
+        "Weights: a .safetensors, .pth or .pt file (pickled code is not run), or the folder of a run. Required "
+        "unless the command names a run.",
     )
     param_key_g: str | None = option(
         None,
-        "Key of the weights inside a file that holds several.",
+        "Key of the weights in a file that holds several sets.",
         reason="null takes the usual one: params_ema, params-ema, params, model_state_dict, state_dict, model, net",
     )
     strict_load_g: bool = option(
         True,
-        "Refuse weights whose names or shapes differ; false loads what fits, of another scale too, and lists the rest.",
+        "Reject weights whose names or shapes differ from the network's. false loads the weights that fit, also "
+        "from a network of another scale, and lists the rest.",
     )
 
 
 class Measuring(Section):
-    """What is measured, and how images are run."""
+    """Metrics, and how images are processed."""
 
-    save_img: bool = option(True, "Keep the enlarged pictures.")
+    save_img: bool = option(True, "Save the upscaled images.")
     metrics: dict[str, Component] = option(
         {}, "Metrics by the name to show them under, e.g. `psnr: {type: calculate_psnr}`."
     )
@@ -72,21 +73,26 @@ class Measuring(Section):
 class OptionsToMeasure(Section):
     """One test: a trained network on sets of images."""
 
-    name: FolderName = option(..., "Name of the test and of the folder of its results.")
+    name: FolderName = option(..., "Name of the test and of the folder that holds its results.")
     scale: Annotated[int, Field(ge=1, le=16), BeforeValidator(whole)] = option(4, "Enlargement factor.", unit="times")
-    device: Literal["auto", "cpu", "cuda"] = option("auto", "Where to run; auto takes CUDA where there is one.")
+    device: Literal["auto", "cpu", "cuda"] = option(
+        "auto", "Device to run on. `auto` takes CUDA if it is available, otherwise the CPU."
+    )
     num_threads: Threads | None = option(
-        None, "Threads of one CPU operation.", unit="threads", reason="null: torch decides"
+        None,
+        "Threads that one CPU operation uses (torch.set_num_threads).",
+        unit="threads",
+        reason="null: PyTorch decides",
     )
     plugins: list[str] = option(
-        [], "Python modules to import first (beside this file, or installed); they register components of your own."
+        [], "Python modules to import first, beside this file or installed. They register your own components."
     )
     datasets: SetsToMeasure = option(..., "Sets of images.")
     network_g: Component | None = option(
-        None, "The network, with its arguments; scale is filled in. Required unless the command names a run."
+        None, "The network, with its arguments. Its scale is filled in. Required unless the command names a run."
     )
-    path: WeightsToMeasure = option(WeightsToMeasure(), "Weights in, results out.")
-    val: Measuring = option(..., "Metrics, pictures, tiles.")
+    path: WeightsToMeasure = option(WeightsToMeasure(), "Where weights come from and where results are written.")
+    val: Measuring = option(..., "Metrics, images and tiles.")
 
     def as_of_a_run(self) -> Options:
         """Return the options of a run that validates so; what only training reads is not there."""

@@ -24,61 +24,73 @@ Positive = Annotated[float, Field(gt=0.0)]
 
 
 class LoraOptions(Section):
-    """Low-rank adapters (peft): the model's own weights stay as they are, small matrices beside them are trained."""
+    """Low-rank adapters (peft): small trained matrices beside the model's weights, which stay frozen."""
 
     r: Annotated[int, Field(ge=1, le=2**16), BeforeValidator(whole)] = option(
         8, "Rank of the adapters.", reason="peft's value"
     )
     lora_alpha: Annotated[int, Field(ge=1, le=2**20), BeforeValidator(whole)] = option(
-        16, "Adapters count lora_alpha / r times.", reason="twice the rank, as in most published recipes"
+        16,
+        "Scale of the adapters: their output is multiplied by lora_alpha / r.",
+        reason="twice the rank, as in most published recipes",
     )
-    lora_dropout: Fraction = option(0.0, "Dropout of what goes into adapters.", reason="off")
+    lora_dropout: Fraction = option(0.0, "Dropout on the input of adapters.", reason="off")
     target_modules: list[str] = option(
         [],
-        "Last parts of the names of layers that get adapters, e.g. [c_attn] of gpt2, [q_proj, v_proj] of llama.",
+        "Layers that get adapters, by the last part of their names, e.g. [c_attn] for gpt2, [q_proj, v_proj] for "
+        "llama.",
         reason="all linear layers but the head, as in QLoRA",
     )
 
 
 class LanguageModelOptions(Section):
-    """The model: made from a configuration, or loaded."""
+    """The model, made from a configuration or loaded."""
 
     kind: Literal["causal", "encoder_decoder"] = option(
-        "causal", "causal continues texts (gpt2, llama, ...); encoder_decoder turns a source into a target (t5, bart)."
+        "causal",
+        "`causal` continues texts (gpt2, llama, ...). `encoder_decoder` maps a source text to a target text (t5, "
+        "bart).",
     )
     config: dict[str, Any] | None = option(
         None,
-        "Keys of a configuration of transformers, with model_type, e.g. {model_type: gpt2, n_layer: 2}: weights are "
-        "random. The size of the vocabulary and special tokens are the tokenizer's.",
-        reason="null: pretrained says which",
+        "Keys of a transformers configuration, with model_type, e.g. {model_type: gpt2, n_layer: 2}. Weights start "
+        "random. The tokenizer sets the vocabulary size and special tokens.",
+        reason="null: pretrained names the model",
     )
     pretrained: PathText | None = option(
         None,
-        "Folder of a saved model, or its name on Hugging Face's hub; a folder never asks the network.",
-        reason="null: config says what to make",
+        "Folder of a saved model, or its name on the Hugging Face Hub. A folder never accesses the network.",
+        reason="null: config describes the model",
     )
     attention: Literal["sdpa", "eager", "flex_attention"] = option(
-        "sdpa", "How attention is computed; flex_attention needs a card.", reason="the fastest that every device has"
+        "sdpa", "Attention implementation; `flex_attention` needs a GPU.", reason="the fastest that every device has"
     )
-    lora: LoraOptions | None = option(None, "Train adapters instead of the model.", reason="null: all weights learn")
+    lora: LoraOptions | None = option(
+        None, "Train LoRA adapters instead of the model's weights.", reason="null: train all weights"
+    )
 
 
 class TokenizerTraining(Section):
-    """A byte-level BPE, trained on the training texts and kept in the run directory."""
+    """A byte-level BPE tokenizer, trained on the training texts and saved in the run directory."""
 
     vocab_size: Annotated[int, Field(ge=1, le=2**24), BeforeValidator(whole)] = option(
-        8192, "Entries of the vocabulary, at most: short texts give fewer.", unit="tokens", reason="small models"
+        8192,
+        "Maximum size of the vocabulary; short texts give a smaller one.",
+        unit="tokens",
+        reason="suits small models",
     )
 
 
 class TokenizerOptions(Section):
-    """What cuts texts into tokens: trained here, or loaded."""
+    """The tokenizer, trained here or loaded."""
 
-    train: TokenizerTraining | None = option(None, "Train one on the training texts.", reason="null: pretrained")
+    train: TokenizerTraining | None = option(
+        None, "Train a tokenizer on the training texts.", reason="null: load pretrained"
+    )
     pretrained: PathText | None = option(
         None,
-        "Folder of a saved tokenizer, or its name on Hugging Face's hub.",
-        reason="null: that of model.pretrained, where train is not given",
+        "Folder of a saved tokenizer, or its name on the Hugging Face Hub.",
+        reason="null: that of model.pretrained, unless train is given",
     )
 
 
@@ -87,20 +99,22 @@ class TextSource(Section):
 
     format: Literal["auto", "txt", "jsonl", "strings"] = option(
         "auto",
-        'txt: plain text; jsonl: an object a line with "text", "prompt" and "completion", "source" and "target", or '
-        '"messages" (the assistant\'s words are learned); strings: docstrings and other long strings of Python files.',
-        reason="auto: by the file's name",
+        'txt: plain text. jsonl: one object per line with "text", with "prompt" and "completion", with '
+        '"source" and "target", or with "messages" (labels are the assistant\'s words). strings: docstrings '
+        "and other long strings of Python files.",
+        reason="auto: by the file name",
     )
     split: Literal["paragraphs", "lines", "files"] = option(
-        "paragraphs", "What of a plain text is a sample: what stands between empty lines, a line, or the whole file."
+        "paragraphs",
+        "Unit of a plain text that becomes a sample: a paragraph between empty lines, a line, or the whole file.",
     )
     too_long: Literal["cut", "drop", "split"] = option(
         "cut",
-        "What becomes of samples above max_length: their first tokens, nothing, or (of plain texts) several samples; "
-        "the log says how many there were.",
+        "Treatment of samples longer than max_length. `cut` keeps their first tokens, `drop` leaves them out, and "
+        "`split` makes several samples of a plain text. The log reports how many there were.",
     )
     halves: bool = option(
-        False, "For an encoder_decoder: the first half of a plain text is its source, the second its target."
+        False, "With encoder_decoder: use the first half of a plain text as source and the second as target."
     )
 
 
@@ -115,30 +129,36 @@ class TextTrainDataset(TextSource):
 
     path: Roots = option(..., _PATH)
     max_length: Tokens = option(
-        256, "Tokens of the longest sample; of what an encoder reads.", unit="tokens", reason="small models"
+        256,
+        "Maximum tokens of a sample; with encoder_decoder, of the source.",
+        unit="tokens",
+        reason="suits small models",
     )
     max_target_length: Tokens | None = option(
-        None, "Tokens of the longest target of an encoder_decoder.", unit="tokens", reason="null: max_length"
+        None, "Maximum tokens of a target of an encoder_decoder.", unit="tokens", reason="null: max_length"
     )
     name: str = option("train", "Name of the set in messages.")
     num_worker_per_gpu: Processes = option(
-        0, "Processes that make batches; 0 makes them in the training process.", reason="texts are tokenized before"
+        0,
+        "Worker processes that make batches; 0 makes them in the training process.",
+        reason="texts are tokenized before the run",
     )
     lookahead: Lookahead = option(
         2,
-        "Batches drawn ahead of the step, the same for any number of workers: a larger plan acts after so many steps.",
+        "Batches drawn ahead of the step, whatever the number of workers. A larger plan takes effect after this "
+        "many steps.",
         unit="batches",
-        reason="batches of texts are made in no time",
+        reason="making a batch of texts takes almost no time",
     )
 
 
 class TextValDataset(TextSource):
-    """Texts to validate on: files of their own, or a share of the training texts."""
+    """Texts for validation: separate files, or a share of the training texts."""
 
     path: Roots | None = option(None, f"{_PATH} null: share says which.")
     share: Annotated[float, Field(gt=0.0, lt=1.0)] | None = option(
         None,
-        "Share of the training texts that is set aside for this set and never trained on; manual_seed says which.",
+        "Share of the training texts that is held out for this set and never trained on. manual_seed decides which.",
         unit="share of the samples",
     )
     name: FolderName = option("val", "Name of the set in logs and curves.")
@@ -161,36 +181,36 @@ class TextDatasets(BaseModel):
 
 
 class TextTrainOptions(AveragedTraining):
-    """How texts are put into batches, how the model learns, and for how long."""
+    """Batches, optimizer, schedule and length."""
 
     total_epochs: Positive | None = option(
-        None, "Length of the run; schedules count samples.", unit="passes over the training texts"
+        None, "Length of the run in epochs. The schedule then counts samples.", unit="passes over the training texts"
     )
     optim: Component = option(
         ...,
-        "Optimizer with its arguments: Adam, AdamW, NAdam or SGD of torch, AdanScheduleFree, or one of the packages "
-        "pytorch_optimizer and schedulefree by its name there, such as adan, lion, muon, prodigy, soap or "
+        "Optimizer with its arguments: Adam, AdamW, NAdam or SGD of torch, AdanScheduleFree, or an optimizer of the "
+        "packages pytorch_optimizer and schedulefree by its name there, such as adan, lion, muon, prodigy, soap or "
         "AdamWScheduleFree.",
     )
     tokens_per_batch: Annotated[int, Field(ge=1, le=2**30), BeforeValidator(whole)] = option(
         2048,
-        "Tokens of a step at the start of the run, of one rank, padding included; a controller goes from there.",
+        "Tokens per step and rank at the start of the run, padding included. A controller adjusts this number.",
         unit="tokens",
         reason="fits 12 GB for most models of 100 M parameters",
     )
     packed: bool = option(
         False,
-        "Lay whole texts one after another into rows, kept apart by their positions, instead of padding each to the "
-        "longest of its batch; causal models only.",
-        reason="neighbours by length have little padding, and long rows cost more attention",
+        "Pack whole texts one after another into rows instead of padding each to the longest of its batch. Position "
+        "ids keep them apart. Causal models only.",
+        reason="texts of similar length need little padding, and attention costs more over long rows",
     )
     row_length: Tokens | None = option(
-        None, "With packed: tokens of a row, at least max_length.", unit="tokens", reason="null: max_length"
+        None, "With packed: tokens per row, at least max_length.", unit="tokens", reason="null: max_length"
     )
     ema_decay: Fraction = option(
         0.0,
-        "Decay a step of the moving average of weights that is validated and saved; 0 is off. A schedule-free optim "
-        "has an average of its own.",
+        "Decay per step of the moving average of weights, which is validated and saved. 0 disables it. A "
+        "schedule-free optim keeps its own average.",
         reason="off",
     )
 
@@ -198,11 +218,13 @@ class TextTrainOptions(AveragedTraining):
 class TextValOptions(Section):
     """When validation runs."""
 
-    val_enabled: bool = option(True, "Run validation: mean loss of a token, and perplexity.")
-    val_freq: PositiveInt = option(1000, "Steps between validations; one more runs at the end.", unit="optimizer steps")
+    val_enabled: bool = option(True, "Run validation: mean loss per token, and perplexity.")
+    val_freq: PositiveInt = option(
+        1000, "Steps between two validations; another one runs at the end.", unit="optimizer steps"
+    )
     tokens_per_batch: Annotated[int, Field(ge=1, le=2**30), BeforeValidator(whole)] | None = option(
         None,
-        "Tokens of a batch of validation; one that does not fit is halved.",
+        "Tokens of a validation batch. A batch that runs out of memory is halved.",
         unit="tokens",
         reason="null: train.tokens_per_batch",
     )
@@ -211,11 +233,11 @@ class TextValOptions(Section):
 class TextOptions(RunOptions):
     """One training run of a language model."""
 
-    task: Literal["text"] = option(..., "What is learned: a language model.")
+    task: Literal["text"] = option(..., "Task to train for: a language model.")
     model: LanguageModelOptions = option(..., "The model to train.")
-    tokenizer: TokenizerOptions = option(TokenizerOptions(), "What cuts texts into tokens.")
+    tokenizer: TokenizerOptions = option(TokenizerOptions(), "Tokenizer, trained here or loaded.")
     datasets: TextDatasets = option(..., "Training and validation texts.")
-    train: TextTrainOptions = option(..., "Batches, optimizer, schedule, length.")
+    train: TextTrainOptions = option(..., "Batches, optimizer, schedule and length.")
     val: TextValOptions = option(TextValOptions(), "Validation.")
 
     @property

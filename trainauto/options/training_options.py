@@ -1,4 +1,4 @@
-"""Options of what is minimised, how and for how long, and of validation."""
+"""Options of losses, optimizers, schedule, length and validation."""
 
 from typing import Annotated, Any, Literal
 
@@ -10,17 +10,20 @@ from trainauto.options.run_options import AveragedTraining, is_schedule_free
 
 
 class WeightSchedule(Section):
-    """From which step to which a loss counts; trainauto's own, which option files of other frameworks do not have.
+    """Steps in which a loss counts. Option files of other frameworks do not have this key.
 
-    The loss is computed in every step, so that the first one takes the memory that any will take.
+    The loss is computed in every step, so that the first step needs as much memory as any later one.
     """
 
-    start_iter: NonNegativeInt = option(0, "The loss weighs 0 up to this step and with it.", unit="steps")
+    start_iter: NonNegativeInt = option(0, "The weight of the loss is 0 up to and including this step.", unit="steps")
     ramp_iters: NonNegativeInt = option(
-        0, "Steps after start_iter in which its weight rises evenly, before it is loss_weight.", unit="steps"
+        0, "Number of steps after start_iter over which the weight rises linearly to loss_weight.", unit="steps"
     )
     end_iter: PositiveInt | None = option(
-        None, "It weighs 0 after this step.", unit="steps", reason="null: it counts to the end of the run"
+        None,
+        "The weight of the loss is 0 after this step.",
+        unit="steps",
+        reason="null: the loss counts to the end of the run",
     )
 
     @model_validator(mode="after")
@@ -31,17 +34,17 @@ class WeightSchedule(Section):
 
 
 class LossTermOptions(Component):
-    """A loss, with how it takes part beside its arguments."""
+    """A loss with its arguments, its target and its schedule."""
 
     target: Literal["gt", "gt_usm"] = option(
         "gt",
-        "What outputs are compared with: the image (gt), or the sharpened one that the set makes of it (gt_usm). "
-        "Under the top level's gt_usm, the image itself is sharpened.",
+        "Image that outputs are compared with: the high-quality image (gt), or its sharpened version, which the set "
+        "makes (gt_usm). With the top-level key gt_usm, the image itself is sharpened.",
     )
     weight_schedule: WeightSchedule | None = option(
         None,
         "Steps in which the loss counts, e.g. `{start_iter: 5000, ramp_iters: 1000}`.",
-        reason="null: in all of them",
+        reason="null: all steps",
     )
 
     @model_serializer(mode="wrap")
@@ -56,23 +59,23 @@ class LossTermOptions(Component):
 
 
 class TrainOptions(AveragedTraining):
-    """What is minimised, how, and for how long."""
+    """Losses, optimizers, schedule and length."""
 
     losses: Annotated[list[LossTermOptions], Field(min_length=1)] = option(
         ...,
-        "Loss terms of the generator; each takes loss_weight. A model with a discriminator needs one ganloss "
-        "among them, from which its discriminator learns too.",
+        "Loss terms of the generator. Each takes loss_weight. A model with a discriminator needs exactly one "
+        "ganloss here, and its discriminator learns from that loss too.",
     )
     optim_g: Component = option(
         ...,
-        "Optimizer of the generator with its arguments: Adam, AdamW, NAdam or SGD of torch, AdanScheduleFree, or one "
-        "of the packages pytorch_optimizer and schedulefree by its name there, such as adan, lion, muon, prodigy, soap "
-        "or AdamWScheduleFree.",
+        "Optimizer of the generator with its arguments: Adam, AdamW, NAdam or SGD of torch, AdanScheduleFree, or an "
+        "optimizer of the packages pytorch_optimizer and schedulefree by its name there, such as adan, lion, muon, "
+        "prodigy, soap or AdamWScheduleFree.",
     )
     optim_d: Component | None = option(
         None,
-        "Optimizer of the discriminator of SRGANModel or ESRGANModel; scheduler and grad_clip hold for it too.",
-        reason="null: there is none",
+        "Optimizer of the discriminator of SRGANModel or ESRGANModel. scheduler and grad_clip apply to it too.",
+        reason="null: no discriminator",
     )
 
     @model_validator(mode="before")
@@ -85,54 +88,61 @@ class TrainOptions(AveragedTraining):
 
     use_moa: bool = option(
         False,
-        "Augment training samples: each draws one of moa_augs. mixup averages two samples, cutmix pastes a box of "
-        "another, resizemix another one shrunk; cutblur puts a box of the shrunk target into the low-quality crop, "
-        "downup shrinks and enlarges that crop, up enlarges a part of both.",
+        "Augment training samples: each sample draws one augmentation from moa_augs. mixup averages two samples. "
+        "cutmix pastes a box of another sample, resizemix a shrunk copy of one. cutblur pastes a box of the shrunk "
+        "target into the low-quality crop. downup shrinks and enlarges that crop. up enlarges a part of both images.",
     )
     moa_augs: Annotated[list[AugmentationKind], Field(min_length=1)] = option(
-        ["none", "mixup", "cutmix", "resizemix", "cutblur"], "What use_moa draws from.", reason="as in its templates"
+        ["none", "mixup", "cutmix", "resizemix", "cutblur"],
+        "Augmentations that use_moa draws from.",
+        reason="as in traiNNer-redux's templates",
     )
     moa_probs: Weights = option(
-        [0.4, 0.084, 0.084, 0.084, 0.348], "Weights of moa_augs, one for each.", reason="as in its templates"
+        [0.4, 0.084, 0.084, 0.084, 0.348],
+        "Weights of the augmentations in moa_augs, one for each.",
+        reason="as in traiNNer-redux's templates",
     )
-    moa_debug: bool = option(False, "Read and not used: `degrade` and the run's page show samples.")
-    moa_debug_limit: NonNegativeInt = option(100, "Read and not used, as the key above.")
+    moa_debug: bool = option(False, "Accepted and ignored: `degrade` and the run's page show samples.")
+    moa_debug_limit: NonNegativeInt = option(100, "Accepted and ignored.")
     net_d_iters: PositiveInt = option(
         1,
-        "The generator steps in every so many steps of the run, the discriminator in all of them, on what the "
-        "generator makes.",
+        "The generator steps once in this many steps. The discriminator learns from its images in every step.",
         unit="steps",
     )
     net_d_init_iters: NonNegativeInt = option(
-        0, "The generator does not step in the first so many steps of the run.", unit="steps"
+        0, "Number of steps at the start of the run in which the generator does not step.", unit="steps"
     )
     lr_scaling: Literal["none", "sqrt", "linear"] = option(
         "none",
-        "Factor of the rate where a step has another number of samples than batch_size_per_gpu * accum_iter (or than "
-        "a controller's target_batch_size): their ratio (linear) or its square root (sqrt, for Adam). ema_decay "
-        "follows with either, as decay ** ratio.",
-        reason="none: rates stay those of the file, whatever the batch",
+        "Scale the learning rate of a step whose number of samples differs from batch_size_per_gpu * accum_iter, or "
+        "from a controller's target_batch_size. The factor is the ratio of the two (linear) or its square root "
+        "(sqrt, for Adam). With either, ema_decay becomes decay ** ratio.",
+        reason="none: learning rates stay as in the file, whatever the batch size",
     )
     ema_decay: Fraction = option(
         0.999,
-        "Decay a step of the moving average of weights that is validated and saved, so that it averages over about "
-        "1 / (1 - decay) steps: 1000 by default, and a run should be several times as long; 0 is off. Beside a "
-        "schedule-free optim_g it is 0: the optimizer's own average is validated and saved.",
+        "Decay per step of the moving average of weights, which is validated and saved. It averages over about 1 / "
+        "(1 - decay) steps, 1000 by default, and a run should be several times as long. 0 disables it. With a "
+        "schedule-free optim_g the default is 0: the optimizer's own average is validated and saved.",
         reason="BasicSR's value",
     )
     grad_clip: Annotated[float, Field(gt=0.0)] | None = option(
-        None, "Largest gradient norm; larger gradients are scaled down to it.", reason="off: SR losses rarely need it"
+        None,
+        "Maximum gradient norm. Gradients with a larger norm are scaled down to it.",
+        reason="off: SR losses rarely need it",
     )
 
 
 TILE_SIZE = option(
-    0, "Side of the tiles an image is cut into; 0 runs images whole until one does not fit.", unit="px of the input"
+    0,
+    "Side of the tiles that an image is cut into. 0 runs images whole, and in tiles once an image runs out of memory.",
+    unit="px of the input",
 )
 TILE_OVERLAP = option(
     16,
-    "Pixels each tile sees beyond its own on every side.",
+    "Pixels beyond its own that each tile sees on every side.",
     unit="px of the input",
-    reason="hides seams of small networks",
+    reason="hides the seams of small networks",
 )
 
 
@@ -140,8 +150,10 @@ class ValOptions(Section):
     """When and how validation runs."""
 
     val_enabled: bool = option(True, "Run validation.")
-    val_freq: PositiveInt = option(1000, "Steps between validations; one more runs at the end.", unit="optimizer steps")
-    save_img: bool = option(True, "Keep the pictures of each validation in the run directory.")
+    val_freq: PositiveInt = option(
+        1000, "Steps between two validations; another one runs at the end.", unit="optimizer steps"
+    )
+    save_img: bool = option(True, "Save the images of each validation in the run directory.")
     metrics: dict[str, Component] = option(
         {}, "Metrics by the name to log them under, e.g. `psnr: {type: calculate_psnr}`."
     )

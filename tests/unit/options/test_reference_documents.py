@@ -173,7 +173,7 @@ def test_the_schema_flags_what_is_wrong_and_nothing_else(
 def test_editors_show_descriptions_units_and_reasons() -> None:
     size = SCHEMA["$defs"]["TrainDataset"]["properties"]["lq_size"]
     assert size["description"] == (
-        "[px] Side of a training crop of the low-quality image. Default: fits 12 GB for most networks at x4."
+        "[px] Crop size: side of a training crop of the low-quality image. Default: fits 12 GB for most networks at x4."
     )
     assert size["default"] == 64
     (branch, _other) = SCHEMA["$defs"]["network"]["anyOf"]
@@ -203,8 +203,8 @@ def test_the_reference_names_every_key_and_component() -> None:
             assert f"### `{name}`" in text
     lines = text.splitlines()
     assert (
-        "| `lq_size` | whole number ≥ 1 ≤ 65536 | `64` | px | Side of a training crop of the low-quality image. "
-        "| fits 12 GB for most networks at x4 |"
+        "| `lq_size` | whole number ≥ 1 ≤ 65536 | `64` | px | "
+        "Crop size: side of a training crop of the low-quality image. | fits 12 GB for most networks at x4 |"
     ) in lines
     assert "| `feature_channels` | whole number | `48` | width \\| depth. |" in lines
     assert "| `betas` | list of 2: number, number | `[0.9, 0.999]` |  |" in lines
