@@ -85,7 +85,7 @@ def test_a_run_starts_on_one_screen(tmp_path: Path, write_images: Write) -> None
         f"directory experiments/tiny/{run.name}",
         "memory 64.0 MiB; peaks are steered to ",
         "bounds lq_size 8 to 48, batch_size 1 to 64 (file, else preset CPU 64MiB)",
-        "plan batch_size 4, lq_size 24 (4x24), unless measuring finds a better one",
+        "plan batch_size 4, lq_size 24 (4@24), unless measuring finds a better one",
         "measured before the first batch: batch_size ",
         "the first batch has the plan batch_size ",
         "to stop Ctrl-C finishes the step and saves",

@@ -62,8 +62,8 @@ def summary_lines(summary: RunSummary, width: int) -> list[str]:
 
 
 def plan_words(plan: Plan) -> str:
-    """Return a plan in full, and as later lines write it where that is shorter."""
-    short = plan_text(plan)
+    """Return a plan in full, and in parentheses as the lines of steps write it where that is shorter."""
+    short = short_plan(plan)
     return f"{plan} ({short})" if short != str(plan) else short
 
 
@@ -89,7 +89,7 @@ def step_lines(
     parts.append(f"{figures.steps_per_s:.3g} it/s")
     if figures.waiting >= _WORTH_SAYING:
         parts.append(f"data {figures.waiting:.0%}")
-    parts.append(plan_text(figures.last.plan))
+    parts.append(short_plan(figures.last.plan))
     if figures.memory_share is not None:
         parts.append(f"mem {figures.memory_share:.0%}")
     if left_s is not None:
@@ -117,7 +117,7 @@ def standing_line(
         (6, f"lr {next(iter(rates.values())):.2g}" if rates else "", 10),
         (3, f"{figures.steps_per_s:.3g} it/s", 11),
         (5, f"data {figures.waiting:.0%}", 8),
-        (2, plan_text(figures.last.plan), 5),
+        (2, short_plan(figures.last.plan), 5),
         (4, f"mem {figures.memory_share:.0%}" if figures.memory_share is not None else "", 7),
         (2, f"ETA {duration(left_s)}" if left_s is not None else "", 10),
     ]
@@ -273,11 +273,24 @@ def prediction_cells(row: PlanPeak) -> list[str]:
 
 
 def plan_text(plan: Plan) -> str:
-    """Return a plan in a few columns, e.g. ``16x64`` (samples x size), ``16/2x64`` in two micro-batches."""
-    pieces = f"/{plan.pieces}" if plan.pieces > 1 else ""
+    """Return a plan in words: ``batch 16 x 64 px``, or ``batch 16/2 x 64 px`` in two micro-batches."""
+    if len(plan.values) == 2 and BATCH_SIZE in plan and IMAGE_SIZE in plan:
+        return f"batch {_batch(plan)} x {plan.size} px"
+    return short_plan(plan)
+
+
+def short_plan(plan: Plan) -> str:
+    """Return a plan in a few columns: ``16@64`` is ``batch 16 x 64 px``, and ``16/2@64`` has two micro-batches.
+
+    Not ``16x64``, which reads as the size of an image. The whole words have no room in the lines of steps.
+    """
     if len(plan.values) == 2 and BATCH_SIZE in plan:
-        return f"{plan.batch_size}{pieces}x{plan.size}"
-    return " ".join(f"{name} {value}{pieces if name == BATCH_SIZE else ''}" for name, value in plan.values)
+        return f"{_batch(plan)}@{plan.size}"
+    return " ".join(f"{name} {_batch(plan) if name == BATCH_SIZE else value}" for name, value in plan.values)
+
+
+def _batch(plan: Plan) -> str:
+    return f"{plan.batch_size}/{plan.pieces}" if plan.pieces > 1 else f"{plan.batch_size}"
 
 
 def parts_text(split: MicrobatchSplit, plan: Plan) -> str:

@@ -39,7 +39,7 @@ def test_metrics_beside_the_baseline_then_how_it_ended_its_plan_its_memory_and_t
         "completed   all steps",
         "trained     3 steps, 12 samples in 0.6s",
         "checkpoint  checkpoints/3",
-        "plan        batch_size 4, lq_size 48 (4x48)",
+        "plan        batch_size 4, lq_size 48 (4@48)",
         "memory      typical peak 1.00 GiB (25%), highest 1.00 GiB (25%) of 4.00 GiB",
         "OOM         1 pass of training did not fit",
         "curves      tensorboard",

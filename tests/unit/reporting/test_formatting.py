@@ -2,7 +2,7 @@ import pytest
 
 from tests.unit.reporting.builders import a_progress, a_step, a_summary
 from trainauto.core.plan import Plan
-from trainauto.reporting.formatting import duration, in_thousands, metric_text, plan_text, standing_line
+from trainauto.reporting.formatting import duration, in_thousands, metric_text, plan_text, short_plan, standing_line
 from trainauto.reporting.step_stats import StepWindow
 
 
@@ -30,9 +30,13 @@ def test_small_values_do_not_read_zero() -> None:
 
 def test_counts_and_plans() -> None:
     assert [in_thousands(n) for n in (999, 12_345, 1_517_571, 7_600_000_000)] == ["999", "12.3 K", "1.52 M", "7.6 G"]
-    assert plan_text(Plan.of(batch_size=16, lq_size=64, micro_batches=2)) == "16/2x64"
-    assert plan_text(Plan.of(tokens=4096)) == "tokens 4096"
-    assert plan_text(Plan.of(batch_size=8, max_pixels=512, micro_batches=4)) == "8/4x512"
+    for plan, words, short in (
+        (Plan.of(batch_size=16, lq_size=64), "batch 16 x 64 px", "16@64"),
+        (Plan.of(batch_size=16, lq_size=64, micro_batches=2), "batch 16/2 x 64 px", "16/2@64"),
+        (Plan.of(tokens=4096), "tokens 4096", "tokens 4096"),
+        (Plan.of(batch_size=8, max_pixels=512, micro_batches=4), "8/4@512", "8/4@512"),
+    ):
+        assert (plan_text(plan), short_plan(plan)) == (words, short)
 
 
 @pytest.mark.parametrize("total", [600, 100_000])
@@ -52,5 +56,5 @@ def test_what_is_drawn_again_and_again_has_one_line_whose_columns_stay(total: in
 
 def test_no_plan_has_more_pieces_than_samples() -> None:
     plan = Plan.of(batch_size=9, lq_size=18, micro_batches=3).changed(batch_size=2)
-    assert (plan_text(plan), str(plan)) == ("2/2x18", "batch_size 2, lq_size 18, in 2 micro-batches")
+    assert (plan_text(plan), str(plan)) == ("batch 2/2 x 18 px", "batch_size 2, lq_size 18, in 2 micro-batches")
     assert plan.changed(batch_size=9).micro_batches == 3

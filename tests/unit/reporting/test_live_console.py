@@ -40,7 +40,7 @@ def test_a_terminal_gets_a_bar_and_lines_above_it(live: LiveConsole, monkeypatch
     shown = shown_by(live)
     assert "network     SRResNet x4" in shown
     assert shown.count("plan -> batch_size 16") == 1
-    assert " 7/20  loss 0.0714   5 it/s       data 10%  4x48   mem 25%  ETA 2.6s" in shown
+    assert " 7/20  loss 0.0714   5 it/s       data 10%  4@48   mem 25%  ETA 2.6s" in shown
     assert "saved checkpoint 20" in shown
     assert shown.rstrip().endswith("OOM         none")
     assert is_given_back(live)

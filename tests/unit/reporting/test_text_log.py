@@ -36,7 +36,7 @@ def test_the_startup_block() -> None:
         "network     SRResNet x4, 1.52 M parameters",
         "device      cuda:0 NVIDIA H100 (79.1 GiB), fp32",
         "data        train 800 (the smallest: 120 px of the input), val 5",
-        "plan        batch_size 4, lq_size 48 (4x48)",
+        "plan        batch_size 4, lq_size 48 (4@48)",
     ]
 
 
@@ -59,9 +59,9 @@ def test_a_path_is_never_broken() -> None:
 def test_the_first_step_and_every_tenth_have_a_line_of_means() -> None:
     steps = [line for line in plain().splitlines() if re.match(r"\d+/", line)]
     assert steps == [
-        "1/100000  loss 0.5  lr 0.0002  5 it/s  data 10%  4x48  mem 25%  ETA 5h33m",
-        "10/100000  loss 0.1072  lr 0.0002  5 it/s  data 10%  4x48  mem 25%  ETA 5h33m",
-        "20/100000  loss 0.03344  lr 0.0002  5 it/s  data 10%  4x48  mem 25%  ETA 5h33m",
+        "1/100000  loss 0.5  lr 0.0002  5 it/s  data 10%  4@48  mem 25%  ETA 5h33m",
+        "10/100000  loss 0.1072  lr 0.0002  5 it/s  data 10%  4@48  mem 25%  ETA 5h33m",
+        "20/100000  loss 0.03344  lr 0.0002  5 it/s  data 10%  4@48  mem 25%  ETA 5h33m",
     ]
 
 
@@ -81,7 +81,7 @@ def test_a_usual_line_of_a_long_run_fits_in_one() -> None:
     )
     sink.step(record, (), a_progress(100_000))
     assert stream.getvalue().splitlines() == [
-        "100000/500000  loss 0.01235  lr 0.00012  12.3 it/s  16x128  mem 25%  ETA 9h01m"
+        "100000/500000  loss 0.01235  lr 0.00012  12.3 it/s  16@128  mem 25%  ETA 9h01m"
     ]
 
 
@@ -100,13 +100,13 @@ def test_several_terms_and_optimizers_are_named_and_wrapped_between_words() -> N
     )
     assert stream.getvalue().splitlines() == [
         "1/100000  loss 1.75  l1 0.25  perceptual 1  gan 0.5  lr_g 0.0001  lr_d 0.0004",
-        "    5 it/s  data 10%  4x48  mem 25%  ETA 5h33m  skipped 1",
+        "    5 it/s  data 10%  4@48  mem 25%  ETA 5h33m  skipped 1",
     ]
 
 
 def test_a_run_counted_in_samples_shows_both() -> None:
     text = plain(unit="samples", total=4000)
-    assert "step 20  80/4000 samples  loss 0.03344  lr 0.0002  5 it/s  data 10%  4x48\n    mem 25%  ETA 3m16s" in text
+    assert "step 20  80/4000 samples  loss 0.03344  lr 0.0002  5 it/s  data 10%  4@48\n    mem 25%  ETA 3m16s" in text
 
 
 def test_steps_that_took_no_time_have_no_eta() -> None:
@@ -125,7 +125,7 @@ def test_memory_is_shown_where_a_limit_is_known_and_so_is_its_lack() -> None:
     sink.step(a_step(2, peak=PeakReading(GIB)), (), a_progress(2))
     sink.step(a_step(3, peak=PeakReading(int(0.846 * GIB), limit=GIB), ooms=2), (), a_progress(3))
     sink.step(a_step(4), (), a_progress(4))
-    assert [line.split("4x48")[1] for line in stream.getvalue().splitlines()[-4:]] == [
+    assert [line.split("4@48")[1] for line in stream.getvalue().splitlines()[-4:]] == [
         "  ETA 0.6s",
         "  ETA 0.4s",
         "  mem 85%  ETA 0.2s  OOM 2",
@@ -200,9 +200,9 @@ def test_what_was_predicted_of_plans_stands_at_the_end() -> None:
     lines = stream.getvalue().splitlines()
     at = lines.index("predicted against measured (of whole steps: the typical peak, and the highest)")
     assert lines[at + 1 : at + 4] == [
-        "  plan  steps  predicted   measured    highest  error",
-        "  4x48      1          -   90.0 MiB   90.0 MiB      -",
-        "  4x64      4  100.0 MiB  104.0 MiB  130.0 MiB  -3.8%",
+        "  plan             steps  predicted   measured    highest  error",
+        "  batch 4 x 48 px      1          -   90.0 MiB   90.0 MiB      -",
+        "  batch 4 x 64 px      4  100.0 MiB  104.0 MiB  130.0 MiB  -3.8%",
     ]
     assert lines[at + 4].startswith("completed")
 
@@ -215,16 +215,8 @@ def test_a_long_table_of_predictions_holds_the_plans_trained_longest() -> None:
             peaks.add(a_step(step + 1, plan=plan, drawn=plan, shape=BatchShape(samples, 48), predicted=GIB))
     lines = prediction_lines(peaks, 80)
     assert len(lines) == 11
-    assert [line.split()[0] for line in lines[2:-1]] == [
-        "1x48",
-        "2x48",
-        "3x48",
-        "4x48",
-        "5x48",
-        "6x48",
-        "9x48",
-        "12x48",
-    ]
+    plans = [f"batch {samples} x 48 px" for samples in (1, 2, 3, 4, 5, 6, 9, 12)]
+    assert [line[2:19].rstrip() for line in lines[2:-1]] == plans
     assert lines[-1] == "  and 4 more plans, trained for fewer steps"
     assert max(len(line) for line in lines) <= 80
 

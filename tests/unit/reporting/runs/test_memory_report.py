@@ -102,15 +102,15 @@ def test_the_report_in_words(run: RunDirectory, capsys: pytest.CaptureFixture[st
         "speed       20 samples/s, 5 steps/s over the last 6",
     ]
     assert blocks[1][2:] == [
-        "  4x48      2          -   60.5 MiB   61.0 MiB      -",
-        "  4x64      4  100.0 MiB  104.0 MiB  108.0 MiB  -3.8%",
+        "  batch 4 x 48 px      2          -   60.5 MiB   61.0 MiB      -",
+        "  batch 4 x 64 px      4  100.0 MiB  104.0 MiB  108.0 MiB  -3.8%",
     ]
     whole = "100.0 MiB" if device_type == "cpu" else "110.0 MiB"
     assert blocks[2][0] == "traced before the first step: 2 plans in 2.5 s; peak of each phase"
     assert blocks[2][2].split("  ")[-2:] == [whole, "104.0 MiB"]
     assert blocks[2][3].split()[-1] == "-"  # never trained
     assert blocks[3][2].split() == ["val", "2", "2.00", "GiB", "3.00", "GiB", "32", "px", "3"]
-    assert blocks[4][2].split() == ["3", "4x64", "2", "g", "4", "of", "64", "px"]
+    assert blocks[4][2].split() == "3 batch 4 x 64 px 2 g 4 of 64 px".split(" ")
     assert blocks[5][1].startswith("  step 2: plan -> batch_size 4, lq_size 64 (predicted 100.0 MiB; the plan")
 
 
