@@ -110,7 +110,7 @@ def test_the_report_in_words(run: RunDirectory, capsys: pytest.CaptureFixture[st
     assert blocks[2][2].split("  ")[-2:] == [whole, "104.0 MiB"]
     assert blocks[2][3].split()[-1] == "-"  # never trained
     assert blocks[3][2].split() == ["val", "2", "2.00", "GiB", "3.00", "GiB", "32", "px", "3"]
-    assert blocks[4][2].split() == "3 batch 4 x 64 px 2 g 4 of 64 px".split(" ")
+    assert blocks[4][2].split() == ["3", "batch", "4", "x", "64", "px", "2", "g", "4", "of", "64", "px"]
     assert blocks[5][1].startswith("  step 2: plan -> batch_size 4, lq_size 64 (predicted 100.0 MiB; the plan")
 
 
