@@ -11,9 +11,13 @@ from trainauto.core.run_events import DETAIL, EndStatus, RunEnd
 from trainauto.core.words import counted
 from trainauto.engine.oom_notes import write_oom_note
 from trainauto.engine.run import Run
-from trainauto.engine.run_errors import GroupOutOfMemoryError, MachineFailedError, OptimizerOutOfMemoryError
+from trainauto.engine.run_errors import (
+    GroupOutOfMemoryError,
+    MachineFailedError,
+    OptimizerOutOfMemoryError,
+    failure_in_words,
+)
 from trainauto.engine.warmup import lift_budget
-from trainauto.memory.monitor.oom import allocator_message, in_words, is_of_device, is_out_of_memory
 
 logger = logging.getLogger(__name__)
 
@@ -50,7 +54,8 @@ def reporting_failure(run: Run) -> Iterator[None]:
         run.reporter.end(_end(run, "interrupted", "stopped immediately", resume_command=run.resume_command))
         raise
     except BaseException as raised:
-        error = _in_words(run, raised)
+        said = failure_in_words(raised)
+        error = raised if said is None else MachineFailedError(*said, run.last_checkpoint, run.resume_command)
         # The first line is enough here: the command prints the whole of it. Errors of ours say what they are.
         message = str(error) if isinstance(error, TrainautoError) else f"{type(error).__name__}: {error}"
         # The command names a file or a device, and no line of code, which a plugin's author needs.
@@ -65,24 +70,6 @@ def reporting_failure(run: Run) -> Iterator[None]:
         raise error from raised
     finally:
         lift_budget(run)
-
-
-def _in_words(run: Run, error: BaseException) -> BaseException:
-    """Return what is said of an error: of a lack of memory or a failed device that nothing else has put into words."""
-    if isinstance(error, TrainautoError):
-        return error
-    if is_out_of_memory(error):
-        what = f"memory ran out: {in_words(allocator_message(error))}"
-        advice = "Use smaller batches or a smaller model, or free memory that other programs hold."
-    elif is_of_device(error):
-        what = f"the device failed: {allocator_message(error)}"
-        advice = (
-            "Its results can no longer be trusted, so nothing was retried or saved. training.log has the "
-            "traceback; on CUDA, CUDA_LAUNCH_BLOCKING=1 has it name the operator."
-        )
-    else:
-        return error
-    return MachineFailedError(what, advice, run.last_checkpoint, run.resume_command)
 
 
 def end_of(run: Run, *, was_complete: bool) -> RunEnd:

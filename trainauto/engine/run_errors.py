@@ -7,7 +7,7 @@ from typing import Self
 from trainauto.core.batch import Batch
 from trainauto.core.errors import Saving, TrainautoError, have_saved
 from trainauto.engine.step_outcome import DoesNotFit
-from trainauto.memory.monitor.oom import in_words
+from trainauto.memory.monitor.oom import allocator_message, in_words, is_of_device, is_out_of_memory
 
 SHOWN_NAMES = 4
 
@@ -148,3 +148,18 @@ class MachineFailedError(TrainautoError):
     def __init__(self, what: str, advice: str, last: Path | None, resume_command: str) -> None:
         stands = f"{last} is the last intact checkpoint: continue from it with {resume_command or '--auto_resume'}"
         super().__init__(f"{what}\n  {advice}\n  {stands if last is not None else 'This run has no checkpoint yet.'}")
+
+
+def failure_in_words(error: BaseException) -> tuple[str, str] | None:
+    """Return what a lack of memory or a failed device is, and what to do; ``None`` for other errors and for ours."""
+    if isinstance(error, TrainautoError):
+        return None
+    if is_out_of_memory(error):
+        what = f"memory ran out: {in_words(allocator_message(error))}"
+        return what, "Use smaller batches or a smaller model, or free memory that other programs hold."
+    if is_of_device(error):
+        return f"the device failed: {allocator_message(error)}", (
+            "Its results can no longer be trusted, so nothing was retried or saved. On CUDA, CUDA_LAUNCH_BLOCKING=1 "
+            "has the traceback name the operator; commands write it to training.log."
+        )
+    return None

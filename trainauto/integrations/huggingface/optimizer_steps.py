@@ -9,7 +9,7 @@ from torch.optim import Optimizer
 
 from trainauto.core.objectives import parameters_of
 from trainauto.engine.optimizer_step import repeated_in_step, stepping
-from trainauto.engine.run_errors import OptimizerOutOfMemoryError
+from trainauto.engine.run_errors import MachineFailedError, OptimizerOutOfMemoryError, failure_in_words
 from trainauto.engine.training import Training
 from trainauto.integrations.huggingface.checkpoints import written_checkpoints
 from trainauto.integrations.loop_model import LoopModel
@@ -80,8 +80,14 @@ def clipped(clip: Callable[[], T], run: Training) -> T:
     raise OptimizerOutOfMemoryError(objective.name, message, is_whole=True)
 
 
-def say_where_to_go_on(error: OptimizerOutOfMemoryError, output_dir: str, steps: int) -> None:
-    """Name the last whole checkpoint of a Trainer in the error that ends its run after so many steps."""
+def told_with_checkpoint(error: BaseException, output_dir: str, steps: int) -> BaseException:
+    """Return what ends a Trainer's run after so many steps; a shortage and a failed device with the last checkpoint."""
+    said = failure_in_words(error)
+    if said is None and not isinstance(error, OptimizerOutOfMemoryError):
+        return error
     whole = written_checkpoints(output_dir, whole=True)
     last = next((folder for step, folder in whole.items() if step <= steps), None)
-    error.say_last_checkpoint(last, "train(resume_from_checkpoint=True)")
+    how = "train(resume_from_checkpoint=True)"
+    if isinstance(error, OptimizerOutOfMemoryError):
+        error.say_last_checkpoint(last, how)
+    return error if said is None else MachineFailedError(*said, last, how)

@@ -13,14 +13,13 @@ from transformers import Trainer
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
 from trainauto.core.process import without_memory_limit
-from trainauto.engine.run_errors import OptimizerOutOfMemoryError
 from trainauto.integrations.huggingface.arguments import own_argument
 from trainauto.integrations.huggingface.callback import MemoryCallback
 from trainauto.integrations.huggingface.checkpoints import checkpoint_to_take, whole_at_the_end
 from trainauto.integrations.huggingface.evaluation import EvaluationMemory
 from trainauto.integrations.huggingface.hooks import TrainingHooks
 from trainauto.integrations.huggingface.loss import declared_weighing
-from trainauto.integrations.huggingface.optimizer_steps import clipped, say_where_to_go_on
+from trainauto.integrations.huggingface.optimizer_steps import clipped, told_with_checkpoint
 from trainauto.integrations.huggingface.overrides import check_overrides, no_planned_batches
 from trainauto.integrations.huggingface.refusals import check_train_dataset, check_trainer
 from trainauto.integrations.huggingface.rollback import Undone, undone_by
@@ -102,6 +101,7 @@ class MemoryAwareTraining(TrainingHooks):
             CheckpointError: what is to be resumed is damaged, or of another Trainer.
             GivenUpError, NothingToGoBackToError: the run went wrong, and SpikeGuard was to end it.
             InputError: what was given does not go together with batches by memory.
+            MachineFailedError: memory runs out where nothing is run again, or the device fails.
             NothingFitsError: memory runs out, and there is no smaller plan.
             OptimizerOutOfMemoryError: memory runs out in the optimizer's step, and some weights may have changed.
         """
@@ -125,10 +125,10 @@ class MemoryAwareTraining(TrainingHooks):
             with self._loop_of_whole_steps():
                 return super().train(resume_from_checkpoint, *arguments, **options)  # type: ignore[misc]
         except BaseException as raised:
-            error = raised
-            if isinstance(raised, OptimizerOutOfMemoryError):
-                say_where_to_go_on(raised, self.args.output_dir, self.state.global_step)
-            raise
+            error = told_with_checkpoint(raised, self.args.output_dir, self.state.global_step)
+            if error is raised:
+                raise
+            raise error from raised
         finally:
             self._close(error)
 

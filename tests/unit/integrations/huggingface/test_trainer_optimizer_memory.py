@@ -10,7 +10,8 @@ from transformers import TrainerCallback
 
 from tests.optimizer_failures import FailsAt
 from tests.trainers import Watched, rows, tiny_model, watched, weights
-from trainauto.engine.run_errors import OptimizerOutOfMemoryError
+from trainauto.engine.run_errors import MachineFailedError, OptimizerOutOfMemoryError
+from trainauto.memory.monitor.oom import is_out_of_memory
 
 FAILING_STEP = 5
 OPTIONS: dict[str, Any] = {
@@ -80,6 +81,20 @@ def test_clipping_that_does_not_fit_twice_ends_training_in_words(tmp_path: Path)
     clip_with(trainer, FailsAt(1, again=True))
     with pytest.raises(OptimizerOutOfMemoryError, match=r"(?s)changed no weight.*checkpoint-3 is the last intact"):
         trainer.train()
+
+
+def test_a_shortage_beside_the_passes_ends_training_in_words(tmp_path: Path) -> None:
+    trainer, _ = prepared(tmp_path, "adamw_torch")
+    count = trainer._get_num_items_in_batch
+
+    def failing(*arguments: Any, **options: Any) -> Any:
+        with FailsAt(1) if trainer.state.global_step == FAILING_STEP - 1 else nullcontext():
+            return count(*arguments, **options)
+
+    trainer._get_num_items_in_batch = failing
+    with pytest.raises(MachineFailedError, match=r"(?s)memory ran out.*checkpoint-3 is the last intact") as caught:
+        trainer.train()
+    assert is_out_of_memory(caught.value.__cause__)
 
 
 def clip_with(trainer: Watched, fails: FailsAt | None) -> None:
