@@ -1,9 +1,8 @@
 """Sentences that docs/style.md refuses: those of more than 40 words, and those with "nobody" or its like.
 
 python scripts/sentences.py FILE...     pages (.md) and Python files; prints file:line: what, exits with 1 on any
-python scripts/sentences.py --shrink    take the files that keep the rule by now out of scripts/sentences_left.txt
 
-scripts/house_rules.py asks for this of all pages and of the package, but for the files that sentences_left.txt names.
+scripts/house_rules.py asks for this of all pages and of the package.
 
 A table cell, a list item, a heading and an item of a docstring's section are texts of their own: no sentence goes
 beyond one. Blocks of code and comments are skipped, and code between backticks counts as one word. In Python files,
@@ -22,7 +21,6 @@ LONGEST_SENTENCE = 40  # words
 REFUSED = ("no" + "body", "who" + "ever", "some" + "body")
 INSTEAD = "name the subject, such as the software or 'you'"
 WATCHED = re.compile(r"(?:README|PACKAGE|CONTRIBUTING|examples/README|docs/.+)\.md|trainauto/.+\.py")
-LEFT = Path("scripts", "sentences_left.txt")
 
 CODE_WORD = "`…`"  # stands for code between backticks and for values of f-strings
 CODE = re.compile(r"(?::[\w:]+:)?(`+)(?!`)(.+?)(?<!`)\1(?!`)", re.DOTALL)
@@ -174,36 +172,15 @@ def is_code(string: str) -> bool:
 
 
 def refused(files: Iterable[Path], root: Path) -> Iterator[str]:
-    """Breaches of the pages and of the package as ``file:line: what``; the files that are left may have them."""
-    waiting = left(root)
+    """Breaches of the pages and of the package as ``file:line: what``."""
     for path in files:
         place = path.relative_to(root).as_posix()
-        if not WATCHED.fullmatch(place):
-            continue
-        found = breaches(path)
-        if place not in waiting:
-            yield from (f"{place}:{breach}" for breach in found)
-        elif not any(found):
-            yield f"{place}:1: keeps the rule of sentences by now; run python scripts/sentences.py --shrink"
-
-
-def left(root: Path) -> list[str]:
-    """Files that do not keep the rule yet."""
-    path = root / LEFT
-    return path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
-
-
-def shrink(root: Path) -> None:
-    """Take what keeps the rule, or is gone, out of the list of files that are left; nothing is ever added."""
-    kept = [name for name in left(root) if (root / name).is_file() and any(breaches(root / name))]
-    (root / LEFT).write_text("".join(f"{name}\n" for name in kept), encoding="utf-8")
+        if WATCHED.fullmatch(place):
+            yield from (f"{place}:{breach}" for breach in breaches(path))
 
 
 def main(arguments: list[str]) -> int:
-    """Print the breaches of these files, or shrink the list of files that are left."""
-    if arguments == ["--shrink"]:
-        shrink(Path(__file__).resolve().parent.parent)
-        return 0
+    """Print the breaches of these files."""
     found = [f"{name}:{breach}" for name in arguments for breach in breaches(Path(name))]
     print("\n".join([*found, f"sentences: {len(found)} refused in {len(arguments)} files"]))
     return 1 if found else 0

@@ -67,16 +67,12 @@ def test_long_sentences_of_strings(tmp_path: Path, source: str, is_refused: bool
     assert len(found(tmp_path / "module.py", source)) == is_refused
 
 
-def test_what_is_left_shrinks_and_never_grows(tmp_path: Path):
-    (tmp_path / "scripts").mkdir()
+def test_files_of_the_repository_that_are_watched(tmp_path: Path):
     (tmp_path / "docs").mkdir()
-    (tmp_path / sentences.LEFT).write_text("docs/left.md\ndocs/mended.md\ndocs/gone.md\n")
-    pages = [tmp_path / "docs" / name for name in ("left.md", "mended.md", "new.md")]
-    for page, text in zip(pages, (LONG, "Fine.", LONG), strict=True):
-        page.write_text(text)
-    assert [line.partition(":")[0] for line in sentences.refused(pages, tmp_path)] == ["docs/mended.md", "docs/new.md"]
-    sentences.shrink(tmp_path)
-    assert sentences.left(tmp_path) == ["docs/left.md"]
+    pages = [tmp_path / name for name in ("README.md", "docs/page.md", "notes.md")]
+    for page in pages:
+        page.write_text(LONG)
+    assert [line.partition(":")[0] for line in sentences.refused(pages, tmp_path)] == ["README.md", "docs/page.md"]
 
 
 def test_the_command_of_the_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
