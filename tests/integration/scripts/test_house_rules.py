@@ -219,7 +219,10 @@ def test_without_git_generated_folders_are_left_out(tmp_path: Path, write: Write
     assert breaches(tmp_path, capsys) == []
 
 
-def test_this_repository_keeps_its_rules_and_the_script_runs_alone():
-    script = [sys.executable, str(ROOT / "scripts" / "house_rules.py")]
+def test_the_script_runs_alone(tmp_path: Path, write: Write):
+    """Of this repository scripts/test.py asks it."""
+    write("docs/page.md", slashed("root", "x"))
+    script = [sys.executable, str(ROOT / "scripts" / "house_rules.py"), str(tmp_path)]
     ended = subprocess.run(script, capture_output=True, text=True, check=False)
-    assert ended.returncode == 0, ended.stdout
+    assert ended.returncode == 1
+    assert "docs/page.md:1: " in ended.stdout
