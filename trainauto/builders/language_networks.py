@@ -111,7 +111,7 @@ def _bounded(loaded: Loaded, config: Mapping[str, Any]) -> Iterator[None]:
     Raises:
         InputError: it is.
     """
-    if not config:  # of a folder, which somebody has made
+    if not config:  # a folder holds a model that could be made
         yield
         return
     usual = usual_configuration(config)

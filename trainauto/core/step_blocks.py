@@ -144,7 +144,7 @@ class StepBlock:
 
     def records(self, last: int | None = None) -> Iterator[StepRecord]:
         """Yield the steps as records, or only so many of the last ones."""
-        for line in self.lines[-last:] if last else self.lines:
+        for line in self.lines if last is None else self.lines[max(0, len(self) - last) :]:
             yield step_from_dict(object_of(line) or {})
 
     def divided(self, step: int) -> tuple["StepBlock", "StepBlock"]:
@@ -199,8 +199,7 @@ def _in_blocks(lines: Sequence[bytes], form: _Form | None) -> Iterator[StepBlock
     if form is None or len(tokens) != form.tokens * len(lines):
         yield from _one_by_one(lines)
         return
-    steps = tokens[form.places["step",] :: form.tokens]
-    for begin, end in _runs(tokens, form, steps):
+    for begin, end in _runs(tokens, form):
         block = _block(lines[begin:end], form, tokens[begin * form.tokens : end * form.tokens])
         if block is None:
             yield from _one_by_one(lines[begin:end])
@@ -208,9 +207,13 @@ def _in_blocks(lines: Sequence[bytes], form: _Form | None) -> Iterator[StepBlock
             yield block
 
 
-def _runs(tokens: Sequence[bytes], form: _Form, steps: Sequence[bytes]) -> Iterator[tuple[int, int]]:
+def _runs(tokens: Sequence[bytes], form: _Form) -> Iterator[tuple[int, int]]:
     """Yield where lines begin and end that differ in no other numbers and whose steps follow each other."""
+    steps = tokens[form.places["step",] :: form.tokens]
     ends = {len(steps)}
+    if all(map(bytes.isdigit, steps)):  # other lines are refused one by one
+        numbers = list(map(int, steps))
+        ends |= {at for at in range(1, len(numbers)) if numbers[at] != numbers[at - 1] + 1}
     for place in form.others:
         column = tokens[place :: form.tokens]
         if column.count(column[0]) < len(column):

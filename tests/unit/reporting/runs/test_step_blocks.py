@@ -131,3 +131,12 @@ def test_lines_that_lie_about_numbers_are_read_alone(good: str, damaged: str) ->
     assert any(damaged in line for line in lines)
     parts = list(blocks_in([[f"{line}\n".encode() for line in lines]]))
     assert not any(isinstance(part, StepBlock) and part.first.step <= 9 <= part.last_step for part in parts)
+
+
+def test_steps_that_are_missing_part_blocks() -> None:
+    """Else all steps around them would be read line by line."""
+    lines = [f"{line}\n".encode() for line in lines_of(random.Random(5))[600:]]
+    blocks = [block for block in blocks_in([lines]) if isinstance(block, StepBlock)]
+    assert [block.last_step for block in blocks if block.last_step < 750] == [639, 699]
+    assert [step.step for step in blocks[1].records(2)] == [698, 699]
+    assert list(blocks[1].records(0)) == []

@@ -289,25 +289,33 @@ class MemoryPredictor:
         """
         held = newest_batch() if samples is None else None
         batch = _Recorded({task: 1 if samples is None else samples}) if held is None else _Recorded.of(held)
-        if not batch.tasks.keys() <= self._sizes.keys():
-            batch = _Recorded({task: 1})
+        if held is not None and not batch.tasks.keys() <= self._sizes.keys():
+            self._ask(
+                "%.0f MiB are not learned from: the batch that is held has other tasks (%s) than were predicted for",
+                actual_memory_mib,
+                ", ".join(batch.tasks),
+            )
+            return
         peak_bytes = round(actual_memory_mib * MIB)
         if samples is None and self._is_unlikely(peak_bytes, batch):
-            if not self._has_asked:
-                self._has_asked = True
-                predicted = self.predict_bytes(self.shape_of(**vars(batch)), batch.tasks)
-                logger.warning(
-                    "%.0f MiB are not learned from: %s of %s would take %.1f MiB. Of another batch, say how many "
-                    "samples it has: record_actual_memory(%r, %.0f, samples=16)",
-                    actual_memory_mib,
-                    counted(sum(batch.tasks.values()), "sample"),
-                    " and ".join(batch.tasks),
-                    predicted / MIB,
-                    task,
-                    actual_memory_mib,
-                )
+            self._ask(
+                "%.0f MiB are not learned from: %s of %s would take %.1f MiB",
+                actual_memory_mib,
+                counted(sum(batch.tasks.values()), "sample"),
+                " and ".join(batch.tasks),
+                self.predict_bytes(self.shape_of(**vars(batch)), batch.tasks) / MIB,
+            )
             return
         self.record_batch(batch.tasks, peak_bytes, tokens=batch.tokens, images=batch.images)
+
+    def _ask(self, message: str, *values: Any) -> None:
+        """Say once that a peak is not learned from, and how to tell of which batch it is."""
+        if not self._has_asked:
+            self._has_asked = True
+            logger.warning(
+                f"{message}. Of another batch, say how many samples it has: record_actual_memory(..., samples=16)",
+                *values,
+            )
 
     def _is_unlikely(self, peak_bytes: int, batch: "_Recorded") -> bool:
         """Say whether the traced model takes so much more for a batch, or less, that the peak must be another's."""

@@ -50,7 +50,7 @@ def with_lora(network: nn.Module, settings: LoraSettings, kind: ModelKind) -> nn
 
     layers = dict(_layers_of(network))
     for target in settings.target_modules:
-        if not any(name == target or name.endswith(f".{target}") for name in layers):
+        if not any(_is_called(name, target) for name in layers):
             kinds = sorted({name.rpartition(".")[2] for name in layers})
             advice = nearest(target, kinds)
             if advice.startswith("Did you mean"):
@@ -59,7 +59,7 @@ def with_lora(network: nn.Module, settings: LoraSettings, kind: ModelKind) -> nn
                 Problem(f"no layer of the model is called '{target}'", advice=advice, argument="target_modules")
             )
     chosen = [
-        layer for name, layer in layers.items() if any(name.endswith(target) for target in settings.target_modules)
+        layer for name, layer in layers.items() if any(_is_called(name, target) for target in settings.target_modules)
     ]
     widest = max((side for layer in chosen or layers.values() for side in _sides_of(layer)), default=settings.r)
     if settings.r > widest:
@@ -85,6 +85,11 @@ def with_lora(network: nn.Module, settings: LoraSettings, kind: ModelKind) -> nn
     if config.base_model_name_or_path and Path(config.base_model_name_or_path).is_dir():
         config.base_model_name_or_path = str(Path(config.base_model_name_or_path).resolve())
     return adapted
+
+
+def _is_called(name: str, target: str) -> bool:
+    """Say whether peft takes a layer of this name for one that a target names."""
+    return name == target or name.endswith(f".{target}")
 
 
 def _sides_of(layer: nn.Module) -> tuple[int, ...]:

@@ -190,6 +190,10 @@ def test_in_a_loop_a_peak_is_that_of_its_batch(predictor: MemoryPredictor, caplo
     predictor.record_actual_memory("two", predicted / MIB)  # the loop names one task, whatever its batch holds
     assert set(predictor.get_calibration_accuracy()) == {"one"}
     predictor.load_state_dict(learned)
+    batch.metadata[0]["task_type"] = "three"
+    predictor.record_actual_memory("one", predicted / 2000 / MIB)  # nor is it one sample's where a task is not known
+    assert predictor.state_dict() == learned
+    batch.metadata[0]["task_type"] = "one"
     moved = batch.to("cpu")
     del batch
     predictor.record_actual_memory("one", predicted / MIB)
