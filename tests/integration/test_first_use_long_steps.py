@@ -37,7 +37,7 @@ def test_advice_is_what_the_file_does_not_have(
     assert done.returncode == 0, done.stderr
     log = (run_directory(file) / "training.log").read_text()
     if case == "as for a card":  # others are shorter than what starting a thread may take
-        assert "the first step is still running, after " in log
+        assert "the first step is still running after " in log
     (said,) = re.findall(r"the first step took \d+ s: (.*)", log)
     assert said.startswith(advice)
 

@@ -138,7 +138,7 @@ def test_another_network_is_refused_in_words(tmp_path: Path, write_images: Calla
         "is of another network: net_g has ",
         "(8, 3, 3, 3) in the file, (12, 3, 3, 3) here",
         "changed since: network_g.num_feat: 8 -> 12",
-        "leave --auto_resume out",
+        "begin a new run without --auto_resume",
     ):
         assert words in flat
     done = train(options, "--auto_resume", "--force_yml", "network_g={type: span, feature_channels: 8}")

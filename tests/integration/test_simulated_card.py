@@ -81,7 +81,7 @@ def test_the_quick_start_fills_the_card_and_takes_what_was_predicted(version: st
     output = on_card("python", ROOT / "train.py", "-opt", options, "--force_yml", *changes, torch=version)
     assert "cuda:0 RTX 3060 (simulated) (12.0 GiB), fp32" in output
     assert re.search(r"^OOM +none$", output, re.MULTILINE)
-    row = re.search(r"^ +(\d+)x(\d+) +16 +([\d.]+) MiB +([\d.]+) MiB", output, re.MULTILINE)
+    row = re.search(r"^ +batch (\d+) x (\d+) px +16 +([\d.]+) MiB +([\d.]+) MiB", output, re.MULTILINE)
     assert row is not None, output[-3000:]
     assert (row[1], row[2]) == ("8", "48")
     assert float(row[3]) == pytest.approx(float(row[4]), rel=0.001)
