@@ -26,7 +26,7 @@ def locate_errors(loaded: LoadedOptions[FileOptions], path: KeyPath) -> Iterator
 
 
 def _place(loaded: LoadedOptions[FileOptions], path: KeyPath, argument: str) -> Place:
-    path = (*path, argument) if argument else path
+    path = (*path, *argument.split(".")) if argument else path
     key, value = loaded.places.of_key(path), loaded.places.of_value(path)
     # The value of a section begins at its first key, on the next line; the section's own name says more.
     return value if value.line == key.line else key

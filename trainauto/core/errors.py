@@ -63,7 +63,8 @@ class Problem:
         message: the fact.
         place: where it stands.
         advice: what to do.
-        argument: the argument at fault, where a component knows it but not its place; the builder finds the place.
+        argument: the argument at fault, where a component knows it but not its place, dotted where it is nested;
+            the builder finds the place.
         may_be_of_plugin: a plugin may bring what is not known, if the file names one.
     """
 
