@@ -23,7 +23,7 @@ def row(page: str, *beginning: str) -> str:
     [
         (MEMORY, "several tasks", ["0.20", "8 in place of 16", "gradient checkpointing"], "margin: 0.2"),  # A68
         (CHOOSING, "one task of several", ["`grad_norm_alpha: 1.5`"], "multitask.md#if-a-training"),  # A69
-        (MEMORY, "texts without training", ["0.01 is careful", "0.10 bold"], "loader.map"),  # B41
+        (MEMORY, "text inference", ["0.01 is careful", "0.10 bold"], "loader.map"),  # B41
         (CHOOSING, "no adjustments", ["`adjustment_frequency` (100)", "`enabled`", "current"], "the log names"),  # C40
         (MEMORY, "image crops", ["0.75 to 0.80", "`safety_margin` 0.10", "`max_lq_size`"], "`doctor`"),  # C41
         (CHOOSING, "adjustments too often", ["200 to 500", "wider margin", "other processes"], "`doctor`"),  # C42
