@@ -45,5 +45,5 @@ def sharded_cases(folder: Path, width: int = 64, layers: int = 4, tokens: int = 
     }
 
 
-IN_EVERY_RUN = ("Llama, mixed, checkpointing", "RRDBNet")
+IN_EVERY_RUN = ("Llama, mixed, checkpointing",)
 """Cases of the tests of every run; others are of acceptance."""
