@@ -80,7 +80,7 @@ def options_of(name: str, images: Path, /, **changes: Any) -> dict[str, Any]:
 
 
 @pytest.mark.skipif(platform.system() != "Linux", reason="the CPU budget is enforced on Linux only")
-@networks("omnisr", "dat")
+@networks("mosr", "spanplus")
 def test_the_controller_trains_it_within_a_budget(tmp_path: Path, write_images: Write, name: str) -> None:
     images = write_images("gt", 3, (160, 160))
     budget_mib = HELD_MIB.get(name, 64)
@@ -105,7 +105,7 @@ def test_the_controller_trains_it_within_a_budget(tmp_path: Path, write_images: 
     assert "cannot trace memory" not in done.stdout
 
 
-@networks("omnisr", "dat", "rcan")
+@networks("mosr", "rcan")
 def test_a_resumed_run_has_the_weights_of_one_that_was_never_stopped(
     tmp_path: Path, write_images: Write, name: str
 ) -> None:
@@ -120,7 +120,7 @@ def test_a_resumed_run_has_the_weights_of_one_that_was_never_stopped(
     assert weights[0] == weights[1]
 
 
-@networks("omnisr")
+@networks("mosr")
 def test_plan_says_what_fits(tmp_path: Path, write_images: Write, name: str) -> None:
     controller = {"DynamicBatchSizeOptimizer": {"max_batch_size": 8, "max_lq_size": 2 * side_of(name)}}
     images = write_images("gt", 2, (320, 320))
@@ -133,7 +133,7 @@ def test_plan_says_what_fits(tmp_path: Path, write_images: Write, name: str) -> 
 
 
 @pytest.mark.filterwarnings("ignore:'saved_variables' is deprecated")  # OmniSR's and NAFNet's own layer norm
-@networks("omnisr", "dat", "rcan", "spanplus")
+@networks("omnisr", "rcan", "spanplus")
 def test_live_bytes_are_predicted(tmp_path: Path, name: str) -> None:
     """Within .1 %, which is what the figures of docs/benchmarks/trace.md are for our own networks."""
     options = {"scale": scale_of(name), "network_g": network_of(name)}
@@ -146,7 +146,7 @@ def test_live_bytes_are_predicted(tmp_path: Path, name: str) -> None:
     assert abs(row["error"]) < 1e-3
 
 
-@networks("omnisr", "dat", "rcan")
+@networks("dat", "rcan")
 def test_what_is_exported_is_read_as_the_same_network(tmp_path: Path, write_images: Write, name: str) -> None:
     images = write_images("gt", 2, (160, 160))
     file = write_options(tmp_path / "run.yml", options_of(name, images, train={"total_iter": 2}, val={"val_freq": 2}))
