@@ -162,7 +162,7 @@ def _kept(answer: CardPlans, sizes: "_SizeWords", whole: str) -> list[str]:
         *aligned(headings, rows),
         *_explained(
             "fits: yes, with a probability of 99 %; likely, with less; no: its steps run in micro-batches, or not at "
-            "all. Five lines in the file enable a controller, whose plan is below: docs/memory.md."
+            "all. DynamicBatchSizeOptimizer in the file enables a controller, whose plan is below: docs/memory.md."
         ),
         "",
     ]
