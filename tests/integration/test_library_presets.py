@@ -41,7 +41,7 @@ PUBLISHED_MILLIONS = {
 }
 """Parameters that papers and their repositories give, of scale 4 (NAFNet: 1)."""
 IN_EVERY_RUN = {"craft", "grl_t", "safmn", "seemore_t"}
-TRACED_IN_EVERY_RUN = {"omnisr"}
+TRACED_IN_EVERY_RUN = {"safmn"}
 
 
 def marked(names: list[str], usual: set[str]) -> list[object]:

@@ -144,6 +144,23 @@ def test_a_worker_that_is_killed_is_named_where_samples_are_awaited_and_nowhere_
     assert not multiprocessing.active_children()
 
 
+def test_workers_end_with_the_loader_although_what_they_raised_is_kept(
+    dataset: GTImageDataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They wait for the next request otherwise, and a process that ends waits for them."""
+
+    def no_memory(self: GTImageDataset, key: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(GTImageDataset, "__getitem__", no_memory)
+    with DynamicDataLoader(dataset, START, seed=7, num_workers=1) as loader:
+        with pytest.raises(MemoryError, match="in DataLoader worker process 0") as kept:
+            next(iter(loader))
+        assert multiprocessing.active_children()
+    assert kept.value.__traceback__ is not None
+    assert not multiprocessing.active_children()
+
+
 class Workers:
     """What torch's iterator has of its workers, after one of them has ended."""
 

@@ -110,10 +110,9 @@ OTHERS = {make: ["chats.jsonl"] for make in (conversations, pictured, adapters)}
 """What the models of runs without a validation set are tested on."""
 
 CASES = {
-    (rows, ""): True,
     (several, ""): True,
     (adapters, "fully_shard"): True,
-    **dict.fromkeys([(texts, ""), (conversations, ""), (packed_tasks, ""), (images, "")], False),
+    **dict.fromkeys([(rows, ""), (texts, ""), (conversations, ""), (packed_tasks, ""), (images, "")], False),
     **dict.fromkeys([(rows, "fully_shard"), (again, "fully_shard"), (pictured, "fully_shard")], False),
     **dict.fromkeys([(each, "ddp_overlap") for each in (texts, again, conversations, several, packed_tasks)], False),
 }

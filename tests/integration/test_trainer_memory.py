@@ -93,6 +93,6 @@ def test_the_example_of_the_page_runs_as_it_stands(tmp_path: Path) -> None:
     (tmp_path / "example.py").write_text(example)
     printed, _ = said("example.py", cwd=tmp_path)
     last = printed.splitlines()[-1]
-    assert re.fullmatch(r"6000 samples in \d+ steps, perplexity \d+\.\d, \d\d+ samples a step, \d+ MiB", last), printed
+    assert re.fullmatch(r"3000 samples in \d+ steps, perplexity \d+\.\d, \d\d+ samples a step, \d+ MiB", last), printed
     report, _ = said("-m", "trainauto", "report", "my-model/memory", cwd=tmp_path)
     assert "limit       128.0 MiB" in report

@@ -280,9 +280,14 @@ class DynamicDataLoader(DocumentedSetters):
         if (failure := failure_of(workers)) is None:
             try:
                 collated = next(workers)
-            except (RuntimeError, EOFError, OSError) as error:
+            except Exception as error:
                 if (failure := failure_of(workers, error)) is None:
-                    raise
+                    if not self._num_workers:
+                        raise
+                    # Frames of torch in the traceback hold the workers, which would outlive the run: what a worker
+                    # raised has its traceback in its words.
+                    del workers
+                    raise error.with_traceback(None) from error.__cause__
         if failure is not None:  # outside the handler: what failed holds the workers, which are to end
             self.close()
             del workers
