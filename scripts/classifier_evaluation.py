@@ -166,23 +166,24 @@ def families_kept_out(rows: Rows, learn: Learner = learned) -> KeptOut:
     return kept_out(rows, (rows.families == family for family in sorted(set(rows.families.tolist()))), learn)
 
 
-HEAD = "| rows of | rows | spikes | threshold | spikes among admitted | non-spikes admitted | mean texts / first |"
-RULE = "|---|---:|---:|---:|---:|---:|---:|"
-
-
-def line(name: str, threshold: float, of: Outcome) -> str:
-    """Return a row of a table."""
+def cell(of: Outcome) -> str:
+    """Return what was admitted at a threshold."""
+    if not of.admitted:
+        return "none"
     share = f"{of.share_of_spikes:.1%} ({of.spikes_admitted}/{of.admitted})"
-    return f"| {name} | {of.rows} | {of.spikes} | {threshold} | {share} | {of.coverage:.1%} | {of.texts:.2f} |"
+    return f"{share}, {of.coverage:.1%}, {of.texts:.2f}"
 
 
 def table(rows: Rows, admitted: dict[float, Bools], each: Sequence[str] = ("family", "run")) -> Iterator[str]:
     """Yield a table of all rows, of each family and of each run."""
-    yield from (HEAD, RULE)
+    yield "Cells: spikes among the admitted, admitted share of the non-spikes, mean texts over the first batch's.\n"
+    yield f"| rows of | rows | spikes | {' | '.join(f'at {threshold}' for threshold in admitted)} |"
+    yield f"|---|---:|---:|{'---|' * len(admitted)}"
     parts: list[tuple[str, Bools]] = [("all", np.ones(len(rows), bool))]
     if "family" in each:
         parts += [(family, rows.families == family) for family in sorted(set(rows.families.tolist()))]
     if "run" in each:
         parts += [(run, rows.runs == run) for run in dict.fromkeys(rows.runs.tolist())]
     for name, part in parts:
-        yield from (line(name, threshold, outcome(rows, admitted[threshold], part)) for threshold in admitted)
+        made = [outcome(rows, admitted[threshold], part) for threshold in admitted]
+        yield f"| {name} | {made[0].rows} | {made[0].spikes} | {' | '.join(map(cell, made))} |"

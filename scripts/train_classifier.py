@@ -176,9 +176,10 @@ def against_others(rows: Rows, judged: Sequence[KeptOut]) -> Iterator[str]:
 
 
 def abstentions(rows: Rows, judged: KeptOut) -> Iterator[str]:
-    """Yield the runs with most abstentions."""
+    """Yield the runs with most abstentions, if it abstained in any."""
     shares = {run: float((~judged.known[rows.runs == run]).mean()) for run in dict.fromkeys(rows.runs.tolist())}
-    yield from (f"- {run}: {share:.1%}" for run, share in sorted(shares.items(), key=lambda item: -item[1])[:5])
+    most = sorted(shares.items(), key=lambda item: -item[1])[:5]
+    yield from (f"- {run}: {share:.1%}" for run, share in most if share)
 
 
 def write_page(said: str, plot: str) -> None:
