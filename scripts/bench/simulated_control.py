@@ -346,38 +346,35 @@ cuDNN's workspaces are 0 on both sides.
 WORLDS = """## 24 worlds
 
 `train.py` runs on a GPU of random size at x4 and starts with batch 2 x 32 px. Crops grow up to 64 px and batches up
-to 512, with target 0.85, for 120 steps in periods of 20. Use is the highest peak of allocated bytes over the target.
-Failures: steps that ran out of memory in the first period, and after it.
-{summary}
+to 512, with target 0.85, for 120 steps in periods of 20. Plans are batch x crop in px. Use is the highest peak of
+allocated bytes over the target.
 
-| network | format | segments | card | first plan: batch x px, use | settled: batch x px, use | failures |
-|---|---|---|---:|---|---|---|"""
-OBJECTIVES = """## The same worlds by other objectives
+`objective: memory` is the default. Its first plans use {least:.1%} to {most:.1%} of the target, {middle:.1%} in the
+median. The other two show whether plans that are tried for speed and worth stay within memory. Kernels of a simulated
+GPU take no time but loading does, so these runs settle where loading keeps up. Gradients are not computed: `goodput`
+gets random noise scales around 256 samples. {changed} runs changed their plan.
 
-Runs start with batch 2 x 32 px as above. Kernels of a simulated GPU take no time but loading does, so runs settle
-where loading keeps up. Gradients are not computed: `goodput` gets random noise scales around 256 samples. These rows
-show whether plans that are tried for speed and worth stay within memory. {summary}
+Memory ran out {failures} times in {runs} runs ({first} in the first period).
 
-| objective | network | format | segments | settled: batch x px, use | failures |
-|---|---|---|---|---|---|"""
+| network | format | segments | GPU | first plan, use | settled | `throughput`, settled | `goodput`, settled |
+|---|---|---|---:|---|---|---|---|"""
 BESIDE_HEAD = """## Beside another program
 
 On a GPU of 6 GiB another process allocates 30 % before step 300 and releases it at step 800. Use is the median of the
-last 20 steps' peaks, as a share of the target, and beside the other program of the memory left to the run. A step
-during which the other process allocates may fail. Failures: steps that ran out of memory among the first 40 after a
-change, and others. The simulated GPU lets a program take memory that another one uses; a run that has all it needs
-then keeps its plan.
+last 20 steps' peaks over the target, and beside the other program over the memory left to the run. Failures: steps that
+ran out of memory among the first 40 after a change, and others; a step during which the other process allocates may
+fail. The simulated GPU lets a program take memory that another one uses; a run that has all it needs keeps its plan.
 
 | network | segments | before: batch x px, use | beside the other program: of the memory left | after | failures |
 |---|---|---|---|---|---|"""
 FRAGMENTS = """## 5,000 steps of changing plans
 
 The plan of one model changes every ten steps, among plans of 4 to 16 crops of 32 to 64 px that are predicted to fit a
-limit; the largest fills 85 % of it. The table shows the highest bytes of the first and the last 500 steps, as shares
-of the limit, and how often the allocator released its cache in them.
+limit; the largest fills 85 % of it. Shares are the highest, of the limit. Two figures are those of the first and of the
+last 500 steps.
 
-| network | segments | plans | allocated | reserved, first | reserved, last | cache released | out of memory |
-|---|---|---:|---:|---:|---:|---|---:|"""
+| network | segments | plans | allocated | reserved | cache released | out of memory |
+|---|---|---:|---:|---:|---|---:|"""
 
 
 def page_of(rows: Sequence[Mapping[str, Any]], torch_version: str) -> str:
@@ -385,18 +382,8 @@ def page_of(rows: Sequence[Mapping[str, Any]], torch_version: str) -> str:
     by_part = {part: [row for row in rows if row["case"][0] == part] for part in PARTS}
     failed = [f"- {' '.join(row['case'])}: {' '.join(row['error'])}" for row in rows if row["exit_code"]]
     whole = {part: [row for row in found if not row["exit_code"]] for part, found in by_part.items()}
-    uses = [row["first_use"] for row in whole["world"]]
-    later = sum(row["out_of_memory_after"] for row in whole["world"])
-    summary = (
-        f"The first plans use {min(uses):.1%} to {max(uses):.1%} of the target, {median(uses):.1%} in the median; "
-        f"memory ran out {later} times after the first period."
-    )
     tables = [
-        [WORLDS.format(summary=summary), *map(_world_row, whole["world"])],
-        [
-            OBJECTIVES.format(summary=_of_objectives(whole)),
-            *map(_objective_row, [*whole["throughput"], *whole["goodput"]]),
-        ],
+        _of_worlds(whole),
         [BESIDE_HEAD, *map(_beside_row, whole["beside"])],
         [FRAGMENTS, *map(_fragmented_row, whole["fragmented"])],
     ]
@@ -408,24 +395,33 @@ def _plan(plan: Mapping[str, int]) -> str:
     return f"{plan['batch_size']} x {plan['lq_size']}"
 
 
-def _world_row(row: Mapping[str, Any]) -> str:
-    first, settled = (f"{_plan(row[f'{name}_plan'])}, {row[f'{name}_use']:.1%}" for name in ("first", "settled"))
-    failures = f"{row['out_of_memory_first_period']}, {row['out_of_memory_after']}"
-    head = " | ".join([*row["case"][1:], f"{row['card'] / 2**30:.1f} GiB"])
-    return f"| {head} | {first} | {settled} | {failures} |"
+def _of_worlds(whole: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[str]:
+    rows = [row for part in WORLDS_OF for row in whole[part]]
+    others = [row for part in WORLDS_OF[1:] for row in whole[part]]
+    uses = [row["first_use"] for row in whole["world"]]
+    first = sum(row["out_of_memory_first_period"] for row in rows)
+    head = WORLDS.format(
+        least=min(uses),
+        most=max(uses),
+        middle=median(uses),
+        changed=f"{sum(row['settled_plan'] != row['first_plan'] for row in others)} of the {len(others)}",
+        failures=first + sum(row["out_of_memory_after"] for row in rows),
+        runs=len(rows),
+        first=first,
+    )
+    found = {tuple(row["case"]): row for row in rows}
+    worlds = list(dict.fromkeys(tuple(row["case"][1:]) for row in rows))
+    return [head, *(_world_row(*(found.get((part, *world)) for part in WORLDS_OF), world) for world in worlds)]
 
 
-def _objective_row(row: Mapping[str, Any]) -> str:
-    settled = f"{_plan(row['settled_plan'])}, {row['settled_use']:.1%}"
-    failures = f"{row['out_of_memory_first_period']}, {row['out_of_memory_after']}"
-    return f"| {' | '.join(row['case'])} | {settled} | {failures} |"
-
-
-def _of_objectives(whole: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
-    rows = [*whole["throughput"], *whole["goodput"]]
-    failures = sum(row["out_of_memory_first_period"] + row["out_of_memory_after"] for row in rows)
-    grown = sum(row["settled_plan"] != row["first_plan"] for row in rows)
-    return f"In {len(rows)} runs, {grown} of which changed their plan, memory ran out {failures} times."
+def _world_row(*found: Any) -> str:
+    *rows, world = found
+    size = next(row["card"] for row in rows if row)
+    memory = rows[0]
+    first = f"{_plan(memory['first_plan'])}, {memory['first_use']:.1%}" if memory else "failed"
+    settled = [f"{_plan(row['settled_plan'])}, {row['settled_use']:.1%}" if row else "failed" for row in rows]
+    settled[0] = "the same" if settled[0] == first else settled[0]
+    return f"| {' | '.join([*world, f'{size / 2**30:.1f} GiB', first, *settled])} |"
 
 
 def _beside_row(row: Mapping[str, Any]) -> str:
@@ -442,8 +438,10 @@ def _beside_row(row: Mapping[str, Any]) -> str:
 def _fragmented_row(row: Mapping[str, Any]) -> str:
     _, network, _, segments = row["case"]
     first, last = row["tenths"][0], row["tenths"][-1]
-    shares = [value / row["limit"] for value in (last["allocated"], first["reserved"], last["reserved"])]
-    cells = " | ".join(f"{share:.1%}" for share in shares)
+    allocated, *reserved = (
+        f"{value / row['limit']:.1%}" for value in (last["allocated"], first["reserved"], last["reserved"])
+    )
+    cells = f"{allocated} | {', '.join(reserved)}"
     failures = sum(tenth["out_of_memory"] for tenth in row["tenths"])
     return f"| {network} | {segments} | {row['plans']} | {cells} | {first['flushes']}, {last['flushes']} | {failures} |"
 
