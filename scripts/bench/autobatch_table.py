@@ -1,5 +1,6 @@
 """The results of the comparison as a page: figures, targets, and where a peer is ahead."""
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import median
@@ -121,32 +122,28 @@ def page(results: Sequence[Record], facts: Record) -> str:
 
 
 INTRODUCTION = (
-    "Every cell is a separate process on one thread: same network, Adam, L1 loss, crops of the same images, and",
-    "the same budget. The system enforces the budget (`RLIMIT_DATA`, renewed before every step); beyond it",
-    "torch's own allocator raises. The crop is fixed, because the peers change only the batch. `--only 'jump,",
-    "crop free'` runs ours as it is used, with its own reference.",
+    "Every cell is a process of its own on one thread: same network, Adam, L1 loss, crops of the same images, same",
+    "budget. The system enforces the budget (`RLIMIT_DATA`, renewed before every step); beyond it torch's allocator",
+    "raises. The crop is fixed, because the peers change only the batch. `--only 'jump, crop free'` runs ours as it",
+    "is used, with its own reference.",
     "",
-    f"- Ours runs through `train.py`: periods of {PERIOD_STEPS} steps (default 100), target {TARGET:.0%} of the",
-    f"  budget, 4 samples in the option file. Settled: a plan has held for a period and {STEADY_STEPS} more steps.",
-    "  `jump` measures up to four plans before the first batch, two untrained steps each. These count in the",
-    "  seconds; changes are those after the first batch. A plan that runs out of memory there is neither logged",
-    "  nor counted.",
-    "- The peers have no target: they search what fits the whole budget, and therefore use more of it. The second",
-    "  row shows whether that lasts. They use their own defaults: Lightning starts from 2, Accelerate from 128 in",
-    "  steps of a tenth. Doubling and bisection start from 4, with three steps a trial. Settled: the search is",
-    "  over (Accelerate: three training steps succeeded). Ours settles after a period of training, a search",
-    f"  without any; the seconds until {ENOUGH_STEPS} steps of the last plan are trained measure all by the same",
-    "  rule.",
-    f"- `{HIGH}` is ours with `target_vram_usage: {HIGH_TARGET}`. The target is a choice; the rest is reserved for",
-    "  later needs, such as validation or another program.",
-    "- Trials: batches tried. Steps lost: trained, and then discarded with the weights of the trial. Seconds:",
-    "  from the start of the process, including imports and traces.",
-    "- Use: median peak of the steps after settling. The best plan is the largest whose peaks all stay within our",
-    "  target, found by training plans one after another. A share above 100 % is a plan above our target, or one",
-    "  whose peaks exceeded it once during that search.",
-    "- Without memory, oneDNN reports only `could not create a primitive`, which Lightning and Accelerate treat",
-    "  as a fatal error. Here this was translated into the message of torch's allocator (last row). Where oneDNN",
-    "  stayed broken, they continued without it, as our runs do.",
+    f"- **Ours** runs through `train.py`: periods of {PERIOD_STEPS} steps (default 100), target {TARGET:.0%} of the",
+    "  budget, 4 samples in the option file. `jump` measures up to four plans before the first batch, two untrained",
+    "  steps each. Seconds include these; changes do not. A plan that runs out of memory there is not counted. The",
+    "  target leaves memory for later needs, such as validation or another program.",
+    "- **Peers** have no target, and fill the whole budget; the second row shows whether that lasts. By their own",
+    "  defaults, Lightning starts from 2, Accelerate from 128 in steps of a tenth. Doubling and bisection start from",
+    "  4, with three steps a trial.",
+    f"- **Settled:** ours has held a plan for a period and {STEADY_STEPS} more steps; a peer's search is over",
+    f"  (Accelerate: three steps succeeded). The seconds until {ENOUGH_STEPS} steps of the last plan treat all alike.",
+    "- **Steps lost** were trained, and then discarded with the weights of a trial. **Seconds** count from the start",
+    "  of the process, with imports and traces.",
+    "- **Use** is the median peak after settling. The best plan is the largest whose peaks all stay within our target,",
+    "  found by training one plan after another. Above 100 % a plan is above our target, or its peaks exceeded the",
+    "  target once in that search.",
+    "- **oneDNN** says only `could not create a primitive` without memory, a fatal error to Lightning and Accelerate.",
+    "  Here it became the message of torch's allocator (last row). Where oneDNN stayed broken, they continued without",
+    "  it, as ours does.",
 )
 
 
@@ -205,7 +202,7 @@ def _ahead(cells: Sequence[Record]) -> list[str]:
         for peer in ("step", *PEERS):
             theirs = _value(cells, peer, column)
             if theirs is not None and column.better * (theirs - ours) > 0:
-                ahead.append(f"{peer} ({column.text.format(theirs)} against {column.text.format(ours)})")
+                ahead.append(f"{peer} ({column.text.format(theirs)})")
         if ahead:
             any_ahead = True
             lines.append(f"- {column.title}: {', '.join(ahead)}")
@@ -213,34 +210,46 @@ def _ahead(cells: Sequence[Record]) -> list[str]:
 
 
 def _each(cells: Sequence[Record]) -> list[str]:
-    """List the cells: batch (crop), changes, OOMs, share of the best."""
+    """List the cases: batch (crop), changes, OOMs, share of the best."""
     lines = [
         "## Every cell",
         "",
-        "Batch (and crop where it is free); changes or trials; real OOMs; use of the best plan.",
+        "Batch (and crop where it is free); changes or trials; real OOMs; use of the best plan. Where the two seeds",
+        "differ, each has its figure.",
         "",
     ]
     present = [method for method in METHODS if any(cell["method"] == method for cell in cells)]
     lines += ["| case | " + " | ".join(present) + " |", "|---|" + "---|" * len(present)]
-    keys = list(dict.fromkeys((cell["network"], cell["budget_mib"], cell["seed"]) for cell in cells))
-    for key in keys:
-        row = []
-        for method in present:
-            cell = next(
-                (c for c in cells if (c["network"], c["budget_mib"], c["seed"]) == key and c["method"] == method), None
-            )
-            row.append(_cell(cell))
-        lines.append(f"| {key[0]} {key[1]} MiB, seed {key[2]} | " + " | ".join(row) + " |")
-    errors = sorted({f"{cell['method']}: {cell['failure']}" for cell in cells if cell["failure"]})
+    for network, budget in dict.fromkeys((cell["network"], cell["budget_mib"]) for cell in cells):
+        case = [cell for cell in cells if (cell["network"], cell["budget_mib"]) == (network, budget)]
+        row = [_seeds([cell for cell in case if cell["method"] == method]) for method in present]
+        lines.append(f"| {network} {budget} MiB | " + " | ".join(row) + " |")
+    errors = _errors(cells)
     return [*lines, *(["", "Errors:", "", *(f"- {error}" for error in errors)] if errors else [])]
 
 
-def _cell(cell: Record | None) -> str:
-    if cell is None:
-        return ""
+def _errors(cells: Sequence[Record]) -> list[str]:
+    """Return each error once, whatever sizes it names."""
+    sizes: dict[str, list[int]] = {}
+    for cell in cells:
+        if cell["failure"]:
+            text = f"{cell['method']}: {cell['failure']}"
+            found = sizes.setdefault(re.sub(r"\d{5,}", "N", text), [])
+            found += map(int, re.findall(r"\d{5,}", text))
+    return sorted(f"{text}{f' (N: {min(of)} to {max(of)})' if of else ''}" for text, of in sizes.items())
+
+
+def _seeds(cells: Sequence[Record]) -> str:
+    """Return the figures of a case, once where its seeds agree."""
+    columns = zip(*map(_figures_of, sorted(cells, key=lambda cell: cell["seed"])), strict=True)
+    figures = [", ".join(of[:1] if len(set(of)) == 1 else of) for of in columns]
+    failed = [f"{cell['seed']}" for cell in cells if cell["failure"]]
+    of_seeds = "" if len(failed) == len(cells) else f" in seed {' and '.join(failed)}"
+    return "; ".join([*filter(None, figures), *([f"error{of_seeds}"] if failed else [])])
+
+
+def _figures_of(cell: Record) -> tuple[str, ...]:
     if cell.get("use_of_best") is None or "changes" not in cell:
-        return "error"
+        return ("", "", "", "")
     size = f"{cell['batch']}x{cell['lq_size']}" if cell["method"] in REFERENCES else f"{cell['batch']}"
-    ended = ", then error" if cell["failure"] else ""
-    ooms = cell["ooms"] + cell["ooms_after"]
-    return f"{size}; {cell['changes']}; {ooms}; {cell['use_of_best']:.0%}{ended}"
+    return size, f"{cell['changes']}", f"{cell['ooms'] + cell['ooms_after']}", f"{cell['use_of_best']:.0%}"
