@@ -1,19 +1,22 @@
 """The reference of all commands, generated from their parsers."""
 
 import argparse
-from collections.abc import Iterator
+import re
+from collections import Counter
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from trainauto.commands.common_arguments import Commands
 
 REFERENCE = Path("docs/commands.md")
+_REQUIRED = " (required)"
 
 _INTRODUCTION = """# Commands
 
-This page lists every command with its arguments. It is generated from their parsers; do not edit it.
+This page is generated from the parsers of all commands; do not edit it. `COMMAND --help` prints the same.
 
 `python -m trainauto COMMAND` and, after installation, `trainauto COMMAND` are the same. In a clone, `python
-train.py` is `train` and `python test.py` is `test`. `COMMAND --help` prints the same reference.
+train.py` is `train` and `python test.py` is `test`.
 
 | exit code | meaning |
 |---|---|
@@ -26,16 +29,14 @@ The table shows which command supports which kind of task.
 
 | command | super-resolution | texts | several tasks | fine-tuning |
 |---|---|---|---|---|
-| `train` on one rank or several, `--auto_resume` | yes | yes | yes | yes |
-| `replay` | yes | yes | yes | yes |
-| `validate` | yes | yes | yes | yes |
-| `plan` | yes | yes | yes | yes |
-| `doctor` | yes | yes | yes | yes |
-| `report` | yes | yes | yes | yes |
-| `test` | yes | yes | yes | yes |
-| `export` | yes | yes | yes | yes |
-| `upscale` | yes | no | no | no |
-| `degrade`, `prepare`, `convert` | yes | no | no | no |
+| `train` on any number of ranks and with `--auto_resume`, `replay`, `validate`, `plan` | yes | yes | yes | yes |
+| `doctor`, `report`, `test`, `export` | yes | yes | yes | yes |
+| `upscale`, `degrade`, `prepare`, `convert` | yes | no | no | no |
+
+## Arguments of several commands
+
+| argument | description |
+|---|---|
 """
 
 
@@ -46,28 +47,53 @@ def commands_reference(commands: Commands) -> str:
         commands: what the parsers of commands were added to.
     """
     purposes = {choice.dest: choice.help or "" for choice in commands._get_subactions()}
-    parts = [_INTRODUCTION]
-    parts += ["\n".join(_of_command(name, parser, purposes[name])) for name, parser in commands.choices.items()]
+    counts = Counter(_written(action) for parser in commands.choices.values() for action in _shown(parser))
+    common = {usage: (usage, described) for (usage, described), count in reversed(counts.most_common()) if count > 1}
+    shared = set(common.values())
+    parts = [_INTRODUCTION + "".join(f"{_row(*written)}\n" for written in counts if written in shared)]
+    parts += ["\n".join(_of_command(name, parser, purposes[name], shared)) for name, parser in commands.choices.items()]
     return "\n".join(parts)
 
 
-def _of_command(name: str, parser: argparse.ArgumentParser, purpose: str) -> Iterator[str]:
+Written = tuple[str, str]
+"""An argument as it is written, and what it is."""
+
+
+def _of_command(name: str, parser: argparse.ArgumentParser, purpose: str, shared: Collection[Written]) -> Iterator[str]:
     yield f"## `{name}`"
     yield ""
     yield _sentence(parser.description or purpose)
     yield ""
-    arguments = [action for action in parser._actions if not isinstance(action, argparse._HelpAction)]
-    shown = [action for action in arguments if action.help != argparse.SUPPRESS]
-    if shown:
-        yield "| argument | description | default |"
-        yield "|---|---|---|"
-        yield from map(_row, shown)
+    shown = _shown(parser)
+    if also := [_short(action) for action in shown if _written(action) in shared]:
+        yield f"[Shared arguments](#arguments-of-several-commands): {', '.join(also)}."
+        yield ""
+    if own := [action for action in shown if _written(action) not in shared]:
+        yield "| argument | description |"
+        yield "|---|---|"
+        yield from (_row(_usage(action), _described(action)) for action in own)
         yield ""
 
 
-def _row(action: argparse.Action) -> str:
-    cells = _usage(action), _filled(action), _default(action)
+def _shown(parser: argparse.ArgumentParser) -> list[argparse.Action]:
+    arguments = [action for action in parser._actions if not isinstance(action, argparse._HelpAction)]
+    return [action for action in arguments if action.help != argparse.SUPPRESS]
+
+
+def _row(*cells: str) -> str:
     return f"| {' | '.join(' '.join(cell.split()).replace('|', chr(92) + '|') for cell in cells)} |"
+
+
+def _written(action: argparse.Action) -> Written:
+    """Return what is the same wherever an argument means the same, needed or not."""
+    usage = _usage(action).removesuffix(_REQUIRED)
+    return f"`{usage[2:-2]}`" if usage.startswith("`[") and action.nargs == "?" else usage, _described(action)
+
+
+def _short(action: argparse.Action) -> str:
+    if not action.option_strings:
+        return _usage(action)
+    return f"`{', '.join(action.option_strings)}`" + (_REQUIRED if action.required else "")
 
 
 def _usage(action: argparse.Action) -> str:
@@ -78,18 +104,18 @@ def _usage(action: argparse.Action) -> str:
     more = {"*": f"[{values} ...]", "+": f"{values} [...]", "?": f"[{values}]"}
     values = more.get(str(action.nargs), " ".join([values] * action.nargs) if isinstance(action.nargs, int) else values)
     names = ", ".join(action.option_strings)
-    return f"`{' '.join(filter(None, [names, values]))}`" + (" (required)" if action.required and names else "")
+    return f"`{' '.join(filter(None, [names, values]))}`" + (_REQUIRED if action.required and names else "")
 
 
-def _filled(action: argparse.Action) -> str:
-    """Return what help says of an argument, its placeholders filled in as argparse does."""
+def _described(action: argparse.Action) -> str:
+    """Return what help says of an argument, its placeholders filled in as argparse does, and its default."""
     facts = {**vars(action), "prog": "trainauto"}
-    return (action.help or "") % facts
-
-
-def _default(action: argparse.Action) -> str:
-    nothing = (None, False, argparse.SUPPRESS)
-    return "" if any(action.default is value for value in nothing) or action.default == [] else f"`{action.default}`"
+    described, default = (action.help or "") % facts, action.default
+    if any(default is value for value in (None, False, argparse.SUPPRESS)) or default == []:
+        return described
+    if re.search(rf"(?<!\w){re.escape(str(default))}(?!\w)", described):
+        return described
+    return "; ".join(filter(None, [described, f"default `{default}`"]))
 
 
 def _sentence(text: str) -> str:

@@ -43,7 +43,7 @@ def add_to(commands: Commands) -> None:
         metavar="OUT",
         help="file to write; default: FILE_trainauto.yml, in this folder",
     )
-    parser.add_argument("--overwrite", action="store_true", help="replace an existing file")
+    parser.add_argument("--overwrite", action="store_true", help="replace existing files")
     parser.add_argument(
         "--check",
         action="store_true",

@@ -35,9 +35,8 @@ def add_to(commands: Commands) -> None:
         help="write a first option file, suited to this machine",
         description=(
             "Write NAME.yml into this folder: an option file with comments that trains as it stands, suited to this "
-            "machine, with the memory controller switched on. An existing option file is never replaced. If some "
-            "images are set aside for validation, a list of the others is written beside it. .trainauto gets the "
-            "schema of the installed version, by which editors check the file."
+            "machine, with the memory controller switched on. Existing option files are kept. If some images are set "
+            "aside for validation, a list of the others lies beside it. Editors check it by the schema in .trainauto."
         ),
     )
     tasks = "; ".join(f"{task}: {words}" for task, words in TASKS.items())

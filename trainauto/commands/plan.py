@@ -12,24 +12,21 @@ if TYPE_CHECKING:
 
 DESCRIPTION = """\
 Predict before a run which crop sizes (for texts: lengths) and batch sizes fit
-on which card. This needs no card and writes nothing: one step of the run is
-traced on tensors that have sizes and no data. That takes 10 to 20 seconds for
-most networks.
+on which card. This needs no card and writes nothing: one step is traced on
+tensors without data, in 10 to 20 seconds for most networks.
 
-With --measure, a few steps are trained on noise on the device at hand, too,
-under up to four pairs of crop and batch that should fit it (its memory, or the
-file's budget). That takes under a minute for small networks, up to some minutes
-for large ones. Pairs whose step would take more than 30 s are left out.
+--measure also trains a few steps on noise on this device, under up to four
+plans that should fit it or the file's budget. That takes under a minute for
+small networks, some minutes for large ones; plans whose step would take more
+than 30 s are left out.
 
-With --recipes, it compares settings, whatever the file says of them.
-Fine-tuning is traced in each number format, with and without gradient
-checkpointing, in 4 bits and not: what each takes, what fits, and what it costs.
-For images and texts, the file's own plan is traced while none, some or all
-blocks run again in the backward pass.
+--recipes compares settings, whatever the file says of them: for fine-tuning
+number formats, gradient checkpointing and 4 bits; for images and texts no, some
+or all blocks recomputed in the backward pass.
 
-With --python, it plans code instead of an option file: a function without
-arguments that returns trainauto.PlanRequest(model, loss, shapes, bounds=...),
-in a module of this folder or an installed one."""
+--python plans code instead of an option file: a function without arguments that
+returns trainauto.PlanRequest(model, loss, shapes, bounds=...), in a module of
+this folder or an installed one."""
 
 EPILOG = """\
 what is printed:
@@ -76,12 +73,12 @@ def add_to(commands: Commands) -> None:
     parser.add_argument(
         "--measure",
         action="store_true",
-        help="also train a few steps here, under up to four plans that should fit: predicted against measured",
+        help="also train a few steps here: predicted against measured",
     )
     parser.add_argument(
         "--recipes",
         action="store_true",
-        help="what fits, and its cost, by gradient checkpointing; for fine-tuning also by number format and 4 bits",
+        help="what fits by which settings, and what they cost",
     )
     parser.add_argument(
         "--by-module",

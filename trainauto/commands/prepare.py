@@ -18,8 +18,7 @@ tiles, leaves out near-duplicates, blocky tiles and tiles with little detail,
 and can make low-quality tiles. Originals are only read.
 
 Without --write it only writes OUT/report.json and lists the tiles that would be
-left out. The same command with --write makes the tiles. A command that was
-stopped or killed continues when you start it again."""
+left out. A stopped command continues when you start it again."""
 
 EPILOG = """\
 what is written:

@@ -18,10 +18,9 @@ def add_to(commands: Commands) -> None:
     parser = commands.add_parser(
         "test",
         help="measure a trained model",
-        description="Measure a trained model on the validation sets of its run: a language model by perplexity, a "
-        "model of several tasks by the accuracy of each. Image networks are compared with bicubic enlargement, and can "
-        "use the sets of a test file instead. A fine-tuned model answers the validation conversations of its run, or "
-        "those of FOLDER. Figures go to results/NAME.",
+        description="Measure a trained model on the validation sets of its run, or those of FOLDER or a test file: "
+        "image networks beside bicubic enlargement, a language model by perplexity, several tasks by the accuracy of "
+        "each. A fine-tuned model answers conversations. Figures go to results/NAME.",
     )
     parser.add_argument(
         "run", nargs="?", type=Path, metavar="RUN", help="folder of a run, or experiments/NAME for its newest"

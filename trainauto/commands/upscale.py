@@ -10,12 +10,10 @@ DESCRIPTION = """\
 Enlarge a picture, or all pictures in a folder and its subfolders, with a
 trained network. Output is PNG of 8 bits under the same names, with the colour
 profiles. Existing outputs are skipped, so that the same command continues after
-a stop. Each output records its network. Outputs of another network are refused
-unless you pass --overwrite.
+a stop; those of another network are refused without --overwrite.
 
 A picture is enlarged as a whole if memory allows, otherwise in the largest
-tiles that are predicted to fit. Files are written atomically. A bar shows the
-progress of a picture, and a line its time."""
+tiles that are predicted to fit. Files are written atomically."""
 
 EPILOG = """\
 what is printed:
@@ -51,8 +49,8 @@ def add_to(commands: Commands) -> None:
     parser.add_argument(
         "--overlap", type=int, metavar="PX", help="context of a tile around its own pixels; default: measured"
     )
-    parser.add_argument("--overwrite", action="store_true", help="replace existing outputs")
-    parser.add_argument("--json", action="store_true", help="print the figures as JSON, in bytes")
+    parser.add_argument("--overwrite", action="store_true", help="replace existing files")
+    parser.add_argument("--json", action="store_true", help="print JSON, in bytes")
     parser.set_defaults(execute=_run)
 
 

@@ -28,16 +28,18 @@ def test_every_kind_of_argument() -> None:
             (("--seeds",), {"nargs": "+", "default": [], "metavar": "SEED"}),
             (("--size",), {"nargs": 2, "metavar": "CM"}),
             (("--quick",), {"action": "store_true", "help": "in   a\nhurry"}),
+            (("--heat",), {"default": "high", "help": "of the oven"}),
             (("--secret",), {"help": argparse.SUPPRESS}),
         ]
     ) == [
-        "| `OVEN` | where |  |",
-        "| `[GUEST ...]` |  |  |",
-        "| `-n, --loaves LOAVES` | how many (2) of trainauto | `2` |",
-        "| `--flour {rye, spelt}` (required) | one \\| other |  |",
-        "| `--seeds SEED [...]` |  |  |",
-        "| `--size CM CM` |  |  |",
-        "| `--quick` | in a hurry |  |",
+        "| `OVEN` | where |",
+        "| `[GUEST ...]` |  |",
+        "| `-n, --loaves LOAVES` | how many (2) of trainauto |",
+        "| `--flour {rye, spelt}` (required) | one \\| other |",
+        "| `--seeds SEED [...]` |  |",
+        "| `--size CM CM` |  |",
+        "| `--quick` | in a hurry |",
+        "| `--heat HEAT` | of the oven; default `high` |",
     ]
 
 

@@ -11,8 +11,8 @@ from trainauto.cli import main
         (
             "plan",
             [
-                "That takes 10 to 20 seconds",
-                "With --measure, a few steps are trained on noise",
+                "in 10 to 20 seconds",
+                "--measure also trains a few steps on noise",
                 "by how much the prediction was off",
                 "python -m trainauto plan -opt x.yml --measure",
             ],
