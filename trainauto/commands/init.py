@@ -36,7 +36,7 @@ def add_to(commands: Commands) -> None:
         description=(
             "Write NAME.yml into this folder: an option file with comments that trains as it stands, suited to this "
             "machine, with the memory controller switched on. Existing option files are kept. If some images are set "
-            "aside for validation, a list of the others lies beside it. Editors check it by the schema in .trainauto."
+            "aside for validation, a list of the others lies beside it. .trainauto gets the schema for editors."
         ),
     )
     tasks = "; ".join(f"{task}: {words}" for task, words in TASKS.items())
