@@ -1,13 +1,17 @@
 """The documentation as a site: it builds, strictly, and loads nothing from other hosts."""
 
+import json
 import os
 import re
+import shutil
+import subprocess
 import sys
 import tomllib
 from collections.abc import Callable, Iterator
 from html import unescape
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import build_docs
 import pytest
@@ -22,6 +26,29 @@ PUBLIC = {
     "trainauto.tasks.text": "texts.md",
 }
 """Packages that users import names from, and the page of each."""
+
+
+FOUND_FIRST = {
+    "CUDA out of memory": "out_of_memory.html",
+    "batch size": "choosing.html#batch-size",
+    "resume": "runs.html",
+    "NaN": "choosing.html#loss-is-nan-diverges-or-does-not-fall",
+}
+"""What people search for, and the page or section that the search of the site must name first."""
+
+BROWSER = """
+const [worker, index, ...queries] = process.argv.slice(1), fs = require("fs");
+let answered;
+globalThis.self = {postMessage: message => answered(message)};
+(0, eval)(fs.readFileSync(worker, "utf8"));
+const ask = message => new Promise(resolve => { answered = resolve; self.onmessage({data: message}); });
+(async () => {
+  const data = JSON.parse(fs.readFileSync(index, "utf8"));
+  await ask({type: 0, data});
+  for (const input of queries) console.log(data.items[(await ask({type: 2, data: {input}})).data.items[0].id].location);
+})();
+"""
+"""Asks the site's own search, a script that browsers run beside the page."""
 
 
 def built(root: Path, folder: Path) -> list[str]:
@@ -60,6 +87,30 @@ def test_names_of_the_packages_stand_in_the_reference(site: Path) -> None:
     loop = re.sub(r"<[^>]+>", "", reference["trainauto.md"])
     assert "with loop:" in loop, "examples of docstrings are there"
     assert not re.search(r":(?:class|meth|func|attr):", loop), "roles are read as what they name"
+
+
+def test_what_people_search_for_is_found_first_by_titles(site: Path) -> None:
+    """As the search ranks: words in a title, the nearer to its beginning the better, then words in the navigation."""
+    items = json.loads((site / "search.json").read_text("utf-8"))["items"]
+    assert len(items) > 1000
+
+    def rank(item: dict[str, Any], words: list[str]) -> tuple[int, int]:
+        title = re.findall(r"\w+", item["title"].lower())
+        places = [place for place in range(len(title)) if title[place : place + len(words)] == words]
+        named = re.findall(r"\w+", " ".join(item["path"]).lower())
+        return min(places, default=len(items)), -len({*words} & {*named})
+
+    found = {query: min(items, key=lambda item: rank(item, query.lower().split())) for query in FOUND_FIRST}
+    assert {query: item["location"] for query, item in found.items()} == FOUND_FIRST
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="runs the site's search in Node.js")
+def test_what_people_search_for_is_found_first_by_the_search_of_the_site(site: Path) -> None:
+    (worker,) = (site / "assets" / "javascripts" / "workers").glob("search.*.js")
+    command = ["node", "-e", BROWSER, str(worker), str(site / "search.json"), *FOUND_FIRST]
+    ended = subprocess.run(command, capture_output=True, text=True, encoding="utf-8", timeout=60, check=False)
+    assert ended.returncode == 0, ended.stderr
+    assert dict(zip(FOUND_FIRST, ended.stdout.split(), strict=True)) == FOUND_FIRST
 
 
 def planted_faults() -> Iterator[tuple[str, str]]:
