@@ -42,6 +42,10 @@ RUN_BY = {
     "docs/python.md:python:1": "integration/test_python_interface.py::test_the_page_runs_as_it_stands",
     "docs/text.md:yaml:1": "unit/options/test_text_files.py::test_the_page_shows_a_file_that_loads",
     "docs/texts.md:python:0": "integration/test_texts.py::test_the_page_runs_as_it_stands",
+    **{
+        f"docs/tutorials.md:python:{number}": "integration/test_tutorials.py::test_python_of_a_tutorial_runs"
+        for number in range(13)
+    },
 }
 """Blocks that have a test of their own, which looks at what they give."""
 

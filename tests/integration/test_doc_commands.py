@@ -86,6 +86,12 @@ ELSEWHERE = (
     (r"sentences\.py", "../unit/scripts/test_sentences.py::test_the_command_of_the_page", "the repository"),
     (r"scripts/test\.py", "scripts/test_all_checks.py::test_", "this suite"),
     (r"^pip install", "scripts/test_environment.py::test_", "a network, and an environment to change"),
+    (r"experiments/loop|my-model/memory", "test_tutorials.py::test_python_of_a_tutorial_runs", "a run of its page"),
+    (
+        r"-opt words\.yml --card|validate -opt digits\.yml|experiments/(words|digits)( |$)",
+        "test_tasks_by_command.py::test_every_command",
+        "a run of minutes",
+    ),
     (r"own_task|experiments/digit_classes", "test_tasks_by_command.py::test_every_command", "half a minute"),
     (r"^python examples/", "test_examples.py::test_an_example_trains_each_sample_once_an_epoch", "a budget"),
     (r"STOP_TRAINING", "test_watching.py::test_a_stop_file_ends_a_run_and_a_resume_goes_on", "a run that trains"),
