@@ -5,6 +5,7 @@ from torch import Tensor, nn
 
 from trainauto.tasks.sr.archs import ARCHS
 
+_ESC = {"pdim": 4, "kernel_size": 3, "n_blocks": 1, "conv_blocks": 1, "window_size": 8}
 SMALL = {
     "compact": {"num_feat": 8, "num_conv": 2},
     "ultracompact": {"num_feat": 8, "num_conv": 1},
@@ -65,6 +66,8 @@ SMALL = {
         "num_heads": 2,
         "upsampler": "pixelshuffledirect",
     },
+    "esc": {"dim": 8, "num_heads": 2, **_ESC},
+    "esc_fp": {"dim": 12, "num_heads": 3, **_ESC},
 }
 """Arguments that make each network small; every registered network that enlarges has an entry here or in PRESETS."""
 
@@ -99,6 +102,9 @@ PRESETS: dict[str, tuple[str, dict[str, object]]] = {
         "escrealm",
         {"dim": 128, "pdim": 32, "n_blocks": 16, "num_heads": 8, "upsampler": "pixelshuffle"},
     ),
+    "esc_light": ("esc", {"n_blocks": 3}),
+    "esc_fp": ("esc", {"dim": 48, "num_heads": 3, "is_fp": True, "use_dysample": False, "realsr": False}),
+    "esc_large": ("esc", {"n_blocks": 10, "exp_ratio": 2.0}),
 }
 """Networks that are another one with other defaults: the name of that one, and those defaults."""
 
@@ -108,8 +114,8 @@ COUPLED = {"elan"}
 IN_RUNS = {
     name: SMALL[name]
     for name in (
-        *("artcnn_r16f96", "ecbsr", "edsr", "elan", "escrealm", "hit_sng", "hit_srf", "lmlt_base", "man", "mosrv2"),
-        *("msrresnet", "rtmosr", "span_s", "spanplus", "spanplus_st", "swinir_l"),
+        *("artcnn_r16f96", "ecbsr", "edsr", "elan", "esc", "esc_fp", "escrealm", "hit_sng", "hit_srf", "lmlt_base"),
+        *("man", "mosrv2", "msrresnet", "rtmosr", "span_s", "spanplus", "spanplus_st", "swinir_l"),
     )
 }
 """Networks that are trained and exported beside those of the library; the tests of runs have the others."""

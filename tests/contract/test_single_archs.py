@@ -87,6 +87,24 @@ def test_rtmosr_evaluates_and_saves_the_merged_convolutions_of_its_present_weigh
         torch.testing.assert_close(module.eval()(features), convolved, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize(
+    ("arguments", "scale"),
+    [
+        ({"use_dysample": False}, 2),
+        ({"use_dysample": False, "authors_head": True}, 4),
+        ({"use_dysample": False, "realsr": False}, 3),
+        ({"use_dysample": False, "realsr": False, "use_ln": True}, 1),
+        ({"use_dysample": False, "realsr": False, "is_fp": True}, 3),
+    ],
+)
+def test_esc_has_variants_and_heads(arguments: dict[str, bool], scale: int):
+    network = build("esc", scale=scale, **arguments)
+    output = network(picture(1, 3, 9, 13))
+    assert output.shape == (1, 3, 9 * scale, 13 * scale)
+    output.sum().backward()
+    assert all(value.grad is not None for value in network.parameters())
+
+
 def test_span_ignores_stale_merged_weights_in_a_file():
     network, other = build("span").eval(), build("span").eval()
     saved = {key: value + 1 if "eval_conv" in key else value for key, value in network.state_dict().items()}

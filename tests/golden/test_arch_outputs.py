@@ -6,7 +6,8 @@ the-database/traiNNer-redux at 68629319 (dunet, patchgandiscriminatorsn, multisc
 ``torch.nn.utils.spectral_norm``), muslll/neosr at dc4e374 (patchgan) and its copy 0ZL0/neosr at ac89127 (metagan, also
 with that norm), in training mode, where the power method makes unit vectors of the sines. Those of edsr, msrresnet and
 ecbsr are of XPixelGroup/BasicSR at 8d56e3a. Those of spanplus, man, span_s, swinir_l, and from artcnn on are of
-traiNNer-redux at 68629319, with seven digits. All were computed with torch 2.13 on CPU.
+traiNNer-redux at 68629319, with seven digits, but those of esc: neosr-project/neosr at 31c7022, whose head was replaced
+by that of dslisleedh/ESC at e7e6938 for the authors'. All were computed with torch 2.13 on CPU.
 """
 
 import json
@@ -20,11 +21,10 @@ from trainauto.tasks.sr.archs import ARCHS
 
 CASES = json.loads((Path(__file__).parent / "arch_outputs.json").read_text())
 NOT_LEARNED = (
-    *("attn_mask", "relative_position_index", "no_norm", "eval_conv.weight", "eval_conv.bias", ".mask"),
-    *("upsampler.init_pos", "sub_mean.weight", "sub_mean.bias", "add_mean.weight", "add_mean.bias"),
-    *("attn_mask", "relative_position_index", "no_norm", "MetaUpsample", "to_img.2.init_pos"),
+    *("attn_mask", "relative_position_index", "no_norm", "MetaUpsample", "init_pos", ".mask"),
+    *("sub_mean.weight", "sub_mean.bias", "add_mean.weight", "add_mean.bias", "shift_conv.weight"),
     *("eval_conv.weight", "eval_conv.bias", "conv_3x3_rep.weight", "conv_3x3_rep.bias"),
-    *("conv5x5_reparam.weight", "conv5x5_reparam.bias", "shift_conv.weight"),
+    *("conv5x5_reparam.weight", "conv5x5_reparam.bias", "window_size", "scale_factor", ".flash"),
     *("project_inp.1.running_mean", "project_inp.1.running_var", "project_inp.1.num_batches_tracked"),
 )
 

@@ -37,6 +37,7 @@ PUBLISHED = {
     "DCTLSA": "zengkun301/DCTLSA",
     "DITN": "yongliuy/DITN",
     "ELAN": "xindongzhang/ELAN",
+    "ESC": "dslisleedh/ESC",
     "ESC-Real": "dslisleedh/ESC",
     "DRCT": "ming053l/DRCT",
     "EDSR": "XPixelGroup/BasicSR (docs/ModelZoo.md)",

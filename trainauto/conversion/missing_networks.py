@@ -42,7 +42,6 @@ MISSING: Mapping[Project, Mapping[str, str]] = {
         "cfsr": "safmn",
         "dct": "swinir_light",
         "eimn": "plksr_tiny",
-        "esc": "escrealm",
         "flexnet": "fdat_medium",
         "grformer": "swinir_light",
         "hasn": "safmn",

@@ -6,6 +6,7 @@ from trainauto.tasks.sr.archs.dunet_arch import DUnet
 from trainauto.tasks.sr.archs.ecbsr_arch import ECBSR
 from trainauto.tasks.sr.archs.edsr_arch import EDSR
 from trainauto.tasks.sr.archs.elan_arch import ELAN
+from trainauto.tasks.sr.archs.esc_arch import ESC
 from trainauto.tasks.sr.archs.escreal_arch import ESCRealM
 from trainauto.tasks.sr.archs.hit_arch import HiTSIR, HiTSNG, HiTSRF
 from trainauto.tasks.sr.archs.legacy_keys import modern_keys
@@ -33,6 +34,7 @@ __all__ = [
     "ECBSR",
     "EDSR",
     "ELAN",
+    "ESC",
     "LMLT",
     "MAN",
     "SPAN",

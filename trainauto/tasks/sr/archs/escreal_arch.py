@@ -1,5 +1,7 @@
 """ESC: attention once a block, and convolutions that share one large kernel in place of further attention."""
 
+from collections.abc import Callable
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -29,6 +31,19 @@ def symmetric(kernel: Tensor) -> Tensor:
     return mirrored + mirrored.transpose(2, 3)
 
 
+def with_kernels_of_samples(features: Tensor, kernels: Tensor) -> Tensor:
+    """Convolve (N, C, H, W) with depthwise 3x3 kernels of each sample, (N, 9 C, 1, 1); the shape stays."""
+    channels, height, width = features.shape[1:]
+    small = kernels.unflatten(1, (channels, SMALL_KERNEL**2))
+    # Each sample has kernels of its own: of a convolution they would be groups, whose count ONNX files fix.
+    padded = F.pad(features, (SMALL_KERNEL // 2,) * 4)
+    convolved = torch.zeros_like(features)
+    for place in range(SMALL_KERNEL**2):
+        row, column = divmod(place, SMALL_KERNEL)
+        convolved = convolved + padded[..., row : row + height, column : column + width] * small[:, :, place]
+    return convolved
+
+
 class SharedKernelConv(nn.Module):
     """On the first channels, one large kernel that all share beside small depthwise ones computed from their means."""
 
@@ -43,14 +58,7 @@ class SharedKernelConv(nn.Module):
     def forward(self, features: Tensor, kernel: Tensor) -> Tensor:
         """Map (N, C, H, W) to the same shape; ``kernel`` is (channels, channels, k, k)."""
         mixed, kept = features.split((self.channels, features.shape[1] - self.channels), dim=1)
-        height, width = mixed.shape[2:]
-        small = self.dwc_proj(mixed).unflatten(1, (self.channels, SMALL_KERNEL**2))  # (N, channels, k * k, 1, 1)
-        # Each sample has kernels of its own: of a convolution they would be groups, whose count ONNX files fix.
-        padded = F.pad(mixed, (SMALL_KERNEL // 2,) * 4)
-        own = torch.zeros_like(mixed)
-        for place in range(SMALL_KERNEL**2):
-            row, column = divmod(place, SMALL_KERNEL)
-            own = own + padded[..., row : row + height, column : column + width] * small[:, :, place]
+        own = with_kernels_of_samples(mixed, self.dwc_proj(mixed))
         common = F.conv2d(mixed, kernel, padding=kernel.shape[-1] // 2)
         return torch.cat((common + own, kept), dim=1)
 
@@ -120,29 +128,83 @@ class MirroredConv(nn.Conv2d):
 
 
 class ESCBlock(nn.Module):
-    """Attention and convolutions, each behind a norm and beside a shortcut."""
+    """Attention and convolutions, each behind a norm and beside a shortcut.
+
+    Args:
+        dim: channels of the features.
+        pdim: of them, the first that shared kernels convolve.
+        conv_blocks: layers of shared kernels.
+        window_size: side of the attention windows in pixels.
+        num_heads: attention heads.
+        exp_ratio: hidden channels of the perceptrons before shared kernels, as a multiple of ``dim``.
+        first_expansion: those of the first perceptron.
+        use_ln: norms before the layers of shared kernels.
+        layer: makes such a layer of ``dim`` and ``pdim``.
+    """
 
     def __init__(
-        self, dim: int, pdim: int, conv_blocks: int, window_size: int, num_heads: int, exp_ratio: float
+        self,
+        dim: int,
+        pdim: int,
+        conv_blocks: int,
+        window_size: int,
+        num_heads: int,
+        exp_ratio: float,
+        *,
+        first_expansion: float = FIRST_EXPANSION,
+        use_ln: bool = True,
+        layer: Callable[[int, int], nn.Module] = SharedKernelLayer,
     ) -> None:
         super().__init__()
         self.ln_proj = ChannelLayerNorm(dim)
-        self.proj = ConvMlp(dim, FIRST_EXPANSION)
+        self.proj = ConvMlp(dim, first_expansion)
         self.ln_attn = ChannelLayerNorm(dim)
         self.attn = LargeWindowAttention(dim, window_size, num_heads)
-        self.lns = nn.ModuleList([ChannelLayerNorm(dim) for _ in range(conv_blocks)])
-        self.pconvs = nn.ModuleList([SharedKernelLayer(dim, pdim) for _ in range(conv_blocks)])
+        self.lns = nn.ModuleList([ChannelLayerNorm(dim) if use_ln else nn.Identity() for _ in range(conv_blocks)])
+        self.pconvs = nn.ModuleList([layer(dim, pdim) for _ in range(conv_blocks)])
         self.convffns = nn.ModuleList([ConvMlp(dim, exp_ratio) for _ in range(conv_blocks)])
         self.ln_out = ChannelLayerNorm(dim)
         self.conv_out = nn.Conv2d(dim, dim, 3, padding=1)
 
-    def forward(self, features: Tensor, kernel: Tensor, index: Tensor) -> Tensor:
-        """Map (N, C, H, W) to the same shape; all blocks share ``kernel`` and ``index``."""
+    def forward(self, features: Tensor, index: Tensor, *kernels: Tensor) -> Tensor:
+        """Map (N, C, H, W) to the same shape; all blocks share ``index`` and ``kernels``."""
         deep = self.proj(self.ln_proj(features))
         deep = deep + self.attn(self.ln_attn(deep), index)
         for norm, conv, mlp in zip(self.lns, self.pconvs, self.convffns, strict=True):
-            deep = deep + conv(mlp(norm(deep)), kernel)
+            deep = deep + conv(mlp(norm(deep)), *kernels)
         return self.conv_out(self.ln_out(deep)) + features
+
+
+def check_blocks(dim: int, pdim: int, num_heads: int, least: int) -> None:
+    """Refuse channels that blocks cannot be built of.
+
+    Args:
+        dim: channels of the features.
+        pdim: of them, the first that shared kernels convolve.
+        num_heads: attention heads.
+        least: what ``pdim`` must at least be.
+
+    Raises:
+        ValueError: naming the argument.
+    """
+    if not least <= pdim <= dim:
+        raise ValueError(f"pdim must be from {least} to dim ({dim}), whose first channels it counts; got {pdim}")
+    if dim % num_heads:
+        raise ValueError(f"num_heads must divide dim ({dim}), which {num_heads} does not")
+
+
+def offsets_in_window(window_size: int) -> Tensor:
+    """Return (L, L): the number of the offset from each pixel of a window to each, where SwinIR numbers from the other.
+
+    A network holds it once, since a large window has many pairs.
+    """
+    return (2 * window_size - 1) ** 2 - 1 - relative_position_index(window_size)
+
+
+def image_shortcut(given: int, dim: int) -> tuple[nn.Module, ...]:
+    """Return the layers that lead an image (N, given, H, W) around the blocks: (N, dim, H, W)."""
+    first, last = nn.Conv2d(given, 2 * dim, 1), nn.Conv2d(2 * dim, dim, 1)
+    return first, MirroredConv(2 * dim), nn.LeakyReLU(SLOPE, inplace=True), last
 
 
 @ARCHS.register("escrealm")
@@ -207,10 +269,7 @@ class ESCRealM(nn.Module):
         require_positive_integers(num_heads=num_heads)
         require_odd(kernel_size=kernel_size)
         require_above_zero(exp_ratio=exp_ratio)
-        if not 2 <= pdim <= dim:
-            raise ValueError(f"pdim must be from 2 to dim ({dim}), whose first channels it counts; got {pdim}")
-        if dim % num_heads:
-            raise ValueError(f"num_heads must divide dim ({dim}), which {num_heads} does not")
+        check_blocks(dim, pdim, num_heads, least=2)
         self.folded = 4 // scale if unshuffle_mod and scale < 3 else 1
         self.num_in_ch = num_in_ch
         self.scale = scale
@@ -218,20 +277,12 @@ class ESCRealM(nn.Module):
         self.size_requirements = SizeRequirements(minimum=side, multiple=side)
         self.plk_filter = nn.Parameter(torch.empty(pdim, pdim, kernel_size, kernel_size))
         nn.init.orthogonal_(self.plk_filter)
-        # From a pixel to another, where SwinIR numbers from the other; held once, since a large window has many pairs.
-        offsets = (2 * window_size - 1) ** 2
-        self.register_buffer("index", offsets - 1 - relative_position_index(window_size), persistent=False)
+        self.register_buffer("index", offsets_in_window(window_size), persistent=False)
         given = num_in_ch * self.folded**2
         first = nn.Conv2d(given, dim, 3, padding=1)
-        skip = [
-            nn.Conv2d(given, 2 * dim, 1),
-            MirroredConv(2 * dim),
-            nn.LeakyReLU(SLOPE, inplace=True),
-            nn.Conv2d(2 * dim, dim, 1),
-        ]
         fold = [nn.PixelUnshuffle(self.folded)] if self.folded > 1 else []
         self.proj = nn.Sequential(*fold, first) if fold else first
-        self.skip = nn.Sequential(*fold, *skip)
+        self.skip = nn.Sequential(*fold, *image_shortcut(given, dim))
         self.blocks = nn.ModuleList(
             [ESCBlock(dim, pdim, conv_blocks, window_size, num_heads, exp_ratio) for _ in range(n_blocks)]
         )
@@ -245,7 +296,7 @@ class ESCRealM(nn.Module):
         shallow, kernel = self.proj(image), symmetric(self.plk_filter)
         features = shallow
         for block in self.blocks:
-            features = block(features, kernel, self.index)
+            features = block(features, self.index, kernel)
         features = self.last(features) + shallow + self.skip(image)
         return self.to_img(features)[..., : height * self.scale, : width * self.scale]
 

@@ -186,6 +186,49 @@ def _escreal(shapes: Shapes) -> Guess | None:
     return Guess("ESC-Real", ("escrealm", "escrealm_xl"), scale, sizes, arguments, unsure_of(upsampler, within))
 
 
+def _esc(shapes: Shapes) -> Guess | None:
+    table, expanded = "blocks.0.attn.relative_position_bias", "blocks.0.convffns.0.proj.weight"
+    is_fp = "lk_spatial" in shapes
+    kernel = "lk_spatial" if is_fp else "plk_filter"
+    if not {"proj.weight", table, expanded, kernel, "last.weight"} <= shapes.keys():
+        return None
+    dim, taken = shapes["proj.weight"][:2]
+    heads, offsets = shapes[table]
+    blocks, is_real = _count(shapes, r"blocks\.(\d+)\."), "skip.0.weight" in shapes
+    given, scale = _esc_head(shapes, taken)
+    arguments: dict[str, Any] = {
+        "num_in_ch": taken,
+        "num_out_ch": given,
+        "dim": dim,
+        "pdim": shapes[kernel][0],
+        "kernel_size": shapes[kernel][2],
+        "n_blocks": blocks,
+        "conv_blocks": _count(shapes, r"blocks\.0\.convffns\.(\d+)\."),
+        "window_size": (_root(offsets) + 1) // 2,
+        "num_heads": heads,
+        "exp_ratio": shapes[expanded][0] / dim,
+        "is_fp": is_fp,
+        "use_dysample": "to_img.offset.weight" in shapes,
+        "realsr": is_real,
+        "authors_head": "to_img.4.weight" in shapes,
+    }
+    arguments |= {} if is_fp or is_real else {"use_ln": "blocks.0.lns.0.weight" in shapes}
+    sizes = (f"{dim} features", counted(blocks, "block"))
+    return Guess("ESC", ("esc", "esc_light", "esc_fp", "esc_large"), scale, sizes, arguments)
+
+
+def _esc_head(shapes: Shapes, taken: int) -> tuple[int, int]:
+    """Return channels of the output and scale of ESC."""
+    if "to_img.weight" in shapes:
+        return _given(shapes["to_img.weight"][0], taken)
+    if "to_img.offset.weight" in shapes:
+        return shapes.get("to_img.end_conv.weight", (taken,))[0], _root(shapes["to_img.offset.weight"][0] / 8)
+    places = [int(match[1]) for name in shapes if (match := re.fullmatch(r"to_img\.(\d+)\.weight", name))]
+    last = max(places, default=0)
+    doublings = (last - 2) // 3 if "to_img.4.weight" in shapes else last // 5
+    return shapes.get(f"to_img.{last}.weight", (taken,))[0], 2**doublings
+
+
 def uni_upsample_of(shapes: Shapes, prefix: str, taken: int) -> tuple[str, int, int, int]:
     """Return head, scale, channels of the output and channels in between of :class:`~..archs.uni_upsample.UniUpsample`.
 
@@ -225,4 +268,5 @@ COMMUNITY_RULES: tuple[Callable[[Shapes], Guess | None], ...] = (
     _lmlt,
     _elan,
     _escreal,
+    _esc,
 )
