@@ -105,6 +105,27 @@ def test_esc_has_variants_and_heads(arguments: dict[str, bool], scale: int):
     assert all(value.grad is not None for value in network.parameters())
 
 
+@pytest.mark.parametrize("flash", [True, False])
+def test_gaterv3_attends_to_pixels_or_channels_and_refuses_files_of_the_other(flash: bool):
+    network, other = (build("gaterv3_r", attention=True, flash=which) for which in (flash, not flash))
+    network(picture(1)).sum().backward()
+    assert all(value.grad is not None for value in network.parameters())
+    with pytest.raises(RuntimeError, match=f"the file was trained with `flash: {str(flash).lower()}`"):
+        other.load_state_dict(network.state_dict())
+
+
+def test_gaterv3_loads_files_without_gamma_and_hastens_it():
+    network = build("gaterv3_r", end_gamma_init=0.5)
+    state = network.state_dict()
+    del state["gamma"]
+    network.load_state_dict(state)
+    image = picture(1)
+    enlarged = network(image)
+    enlarged.sum().backward()
+    expected = 10 * image.sum((2, 3), keepdim=True) * 4  # each pixel stands 2 x 2 times
+    torch.testing.assert_close(network.gamma.grad, expected)
+
+
 def test_span_ignores_stale_merged_weights_in_a_file():
     network, other = build("span").eval(), build("span").eval()
     saved = {key: value + 1 if "eval_conv" in key else value for key, value in network.state_dict().items()}

@@ -21,7 +21,8 @@ from trainauto.tasks.sr.archs import ARCHS
 
 CASES = json.loads((Path(__file__).parent / "arch_outputs.json").read_text())
 NOT_LEARNED = (
-    *("attn_mask", "relative_position_index", "no_norm", "MetaUpsample", "init_pos", ".mask"),
+    *("attn_mask", "relative_position_index", "no_norm", "MetaUpsample", ".mask"),
+    *("upsampler.init_pos", "to_img.init_pos", "to_img.2.init_pos"),
     *("sub_mean.weight", "sub_mean.bias", "add_mean.weight", "add_mean.bias", "shift_conv.weight"),
     *("eval_conv.weight", "eval_conv.bias", "conv_3x3_rep.weight", "conv_3x3_rep.bias"),
     *("conv5x5_reparam.weight", "conv5x5_reparam.bias", "window_size", "scale_factor", ".flash"),

@@ -25,6 +25,7 @@ _TITLES = {
     "RRDBNet": "ESRGAN",
     "SRVGGNetCompact": "Compact",
     "ESCRealM": "ESC-Real",
+    "GateRV3": "GaterV3",
     **dict.fromkeys(("HiTSRF", "HiTSIR", "HiTSNG"), "HiT-SR"),
 }
 _EVERYBODYS = "openmodeldb.info"
@@ -44,6 +45,7 @@ PUBLISHED = {
     "ESRGAN": f"xinntao/Real-ESRGAN (docs/model_zoo.md), xinntao/ESRGAN, cszn/BSRGAN, {_EVERYBODYS}",
     "FDAT": "the-database/traiNNer-redux (release pretrained-models)",
     "GRL": "ofsoundof/GRL-Image-Restoration (release v1.0.0)",
+    "GaterV3": "Phhofm/models",
     "HAT": "XPixelGroup/HAT",
     "HiT-SR": "XiangZ-0/HiT-SR",
     "LMLT": "jwgdmkj/LMLT",

@@ -21,8 +21,6 @@ MISSING: Mapping[Project, Mapping[str, str]] = {
         "eimn_l": "plksr_tiny",
         "emt": "swinir_light",
         "flexnet": "fdat_medium",
-        "gaterv3_r": "mosr",
-        "gaterv3_s": "mosr_t",
         "lkfmixer_b": "plksr_tiny",
         "lkfmixer_l": "plksr",
         "lkfmixer_t": "plksr_tiny",

@@ -142,6 +142,7 @@ def test_aliases_and_sizes_of_an_architecture() -> None:
         "esc_large",
         "esc_light",
         "escrealm_xl",
+        "gaterv3_s",
         "lmlt_large",
         "lmlt_tiny",
         "rtmosr_l",

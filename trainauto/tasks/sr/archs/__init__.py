@@ -8,6 +8,7 @@ from trainauto.tasks.sr.archs.edsr_arch import EDSR
 from trainauto.tasks.sr.archs.elan_arch import ELAN
 from trainauto.tasks.sr.archs.esc_arch import ESC
 from trainauto.tasks.sr.archs.escreal_arch import ESCRealM
+from trainauto.tasks.sr.archs.gaterv3_arch import GateRV3
 from trainauto.tasks.sr.archs.hit_arch import HiTSIR, HiTSNG, HiTSRF
 from trainauto.tasks.sr.archs.legacy_keys import modern_keys
 from trainauto.tasks.sr.archs.lmlt_arch import LMLT
@@ -41,6 +42,7 @@ __all__ = [
     "ArtCNN",
     "DUnet",
     "ESCRealM",
+    "GateRV3",
     "HiTSIR",
     "HiTSNG",
     "HiTSRF",

@@ -24,12 +24,12 @@ class MergedConv(nn.Module):
     """
 
     weight: Tensor
-    bias: Tensor
+    bias: Tensor | None
 
-    def __init__(self, in_channels: int, out_channels: int) -> None:
+    def __init__(self, in_channels: int, out_channels: int, bias: bool = True) -> None:
         super().__init__()
         self.register_buffer("weight", torch.zeros(out_channels, in_channels, 3, 3))
-        self.register_buffer("bias", torch.zeros(out_channels))
+        self.register_buffer("bias", torch.zeros(out_channels) if bias else None)
 
 
 class Conv3XC(nn.Module):
@@ -41,17 +41,23 @@ class Conv3XC(nn.Module):
     loading, averaging, a copy or a change of dtype or device. Gradients pass through the merge.
 
     Checkpoints hold the merged convolution as ``eval_conv``; every call of ``state_dict()`` updates it.
+
+    Args:
+        in_channels: of the input.
+        out_channels: of the output.
+        gain: how much wider the inner convolutions are.
+        bias: whether the convolutions have biases.
     """
 
-    def __init__(self, in_channels: int, out_channels: int) -> None:
+    def __init__(self, in_channels: int, out_channels: int, gain: int = GAIN, bias: bool = True) -> None:
         super().__init__()
-        self.sk = nn.Conv2d(in_channels, out_channels, 1)
+        self.sk = nn.Conv2d(in_channels, out_channels, 1, bias=bias)
         self.conv = nn.Sequential(
-            nn.Conv2d(in_channels, GAIN * in_channels, 1),
-            nn.Conv2d(GAIN * in_channels, GAIN * out_channels, 3),
-            nn.Conv2d(GAIN * out_channels, out_channels, 1),
+            nn.Conv2d(in_channels, gain * in_channels, 1, bias=bias),
+            nn.Conv2d(gain * in_channels, gain * out_channels, 3, bias=bias),
+            nn.Conv2d(gain * out_channels, out_channels, 1, bias=bias),
         )
-        self.eval_conv = MergedConv(in_channels, out_channels)
+        self.eval_conv = MergedConv(in_channels, out_channels, bias)
 
     def forward(self, features: Tensor) -> Tensor:
         if self.training:
@@ -63,23 +69,30 @@ class Conv3XC(nn.Module):
     def merged(self) -> tuple[Tensor, Tensor]:
         """Return weight (C_out, C_in, 3, 3) and bias (C_out,) of the one convolution that this module equals.
 
-        The products are taken in float32 even under autocast and for weights of half precision.
+        The products are taken in float32 even under autocast and for weights of half precision. Without biases, the
+        bias is 0.
         """
         shortcut = self.sk.weight
         with without_autocast(shortcut.device.type):
-            first, first_bias, middle, middle_bias, last, last_bias = (part.float() for part in self.conv.parameters())
+            parts = [part.float() for part in self.conv.parameters()]
+            if self.sk.bias is None:
+                first, middle, last = parts
+                bias = torch.zeros_like(last[:, 0, 0, 0])
+            else:
+                first, first_bias, middle, middle_bias, last, last_bias = parts
+                bias = last[:, :, 0, 0] @ (middle.sum((2, 3)) @ first_bias + middle_bias) + last_bias
+                bias = bias + self.sk.bias.float()
             first, last = first[:, :, 0, 0], last[:, :, 0, 0]
             chain = middle.permute(0, 2, 3, 1) @ first  # (GAIN * C_out, 3, 3, C_in)
             weight = torch.tensordot(last, chain, dims=1).permute(0, 3, 1, 2)
             weight = weight + F.pad(shortcut.float(), (1, 1, 1, 1))
-            bias = last @ (middle.sum((2, 3)) @ first_bias + middle_bias) + last_bias
-            bias = bias + self.sk.bias.float()  # type: ignore[union-attr]
         return weight.to(shortcut.dtype), bias.to(shortcut.dtype)
 
     def _save_to_state_dict(self, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:
         with torch.no_grad():
             for kept, fresh in zip((self.eval_conv.weight, self.eval_conv.bias), self.merged(), strict=True):
-                kept.copy_(fresh)
+                if kept is not None:
+                    kept.copy_(fresh)
         super()._save_to_state_dict(destination, prefix, keep_vars)
 
 
@@ -89,14 +102,15 @@ class SPAB(nn.Module):
     Args:
         channels: of the input and the output.
         activation: between the convolutions.
+        bias: whether the convolutions have biases.
     """
 
-    def __init__(self, channels: int, activation: Callable[[Tensor], Tensor] = F.silu) -> None:
+    def __init__(self, channels: int, activation: Callable[[Tensor], Tensor] = F.silu, bias: bool = True) -> None:
         super().__init__()
         self.activation = activation
-        self.c1_r = Conv3XC(channels, channels)
-        self.c2_r = Conv3XC(channels, channels)
-        self.c3_r = Conv3XC(channels, channels)
+        self.c1_r = Conv3XC(channels, channels, bias=bias)
+        self.c2_r = Conv3XC(channels, channels, bias=bias)
+        self.c3_r = Conv3XC(channels, channels, bias=bias)
 
     def forward(self, features: Tensor) -> tuple[Tensor, Tensor]:
         """Map (N, C, H, W) to the block's output and to the activated output of its first convolution.

@@ -186,6 +186,33 @@ def _escreal(shapes: Shapes) -> Guess | None:
     return Guess("ESC-Real", ("escrealm", "escrealm_xl"), scale, sizes, arguments, unsure_of(upsampler, within))
 
 
+def _gaterv3(shapes: Shapes) -> Guess | None:
+    if not {"in_to_dim.weight", "span_block0.c1_r.sk.weight", "latent.0.fc1.weight", "gamma"} <= shapes.keys():
+        return None
+    dim, taken = shapes["in_to_dim.weight"][:2]
+    levels = _count(shapes, r"gater_encode\.(\d+)\.")
+    depths = {
+        f"{name}_blocks": [_count(shapes, rf"{part}\.{level}\.gated\.(\d+)\.") for level in range(levels)]
+        for name, part in (("enc", "gater_encode"), ("dec", "decode"))
+    }
+    upsampler, scale, given, middle = "", 1, shapes.get("dim_to_in.weight", (0,))[0], 0
+    if not given:
+        upsampler, scale, given, middle = uni_upsample_of(shapes, "dim_to_in.", taken)
+    arguments: dict[str, Any] = {
+        "num_in_ch": taken,
+        "num_out_ch": given,
+        "dim": dim,
+        **depths,
+        "num_latent": _count(shapes, r"latent\.(\d+)\."),
+        "attention": "latent.0.token_mix.temperature" in shapes,
+        "sisr_blocks": _count(shapes, r"span_n_b\.(\d+)\."),
+    }
+    arguments |= {"upsample": upsampler} if upsampler else {}
+    arguments |= {"upsample_mid_dim": middle} if middle else {}
+    sizes = (f"{dim} features", counted(levels, "level"))
+    return Guess("GaterV3", ("gaterv3_r", "gaterv3_s"), scale, sizes, arguments, unsure_of(upsampler, scale))
+
+
 def _esc(shapes: Shapes) -> Guess | None:
     table, expanded = "blocks.0.attn.relative_position_bias", "blocks.0.convffns.0.proj.weight"
     is_fp = "lk_spatial" in shapes
@@ -269,4 +296,5 @@ COMMUNITY_RULES: tuple[Callable[[Shapes], Guess | None], ...] = (
     _elan,
     _escreal,
     _esc,
+    _gaterv3,
 )
