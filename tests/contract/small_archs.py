@@ -67,6 +67,8 @@ SMALL = {
         "upsampler": "pixelshuffledirect",
     },
     "gaterv3_r": {"dim": 8, "enc_blocks": [1, 1], "dec_blocks": [1, 1], "num_latent": 1, "sisr_blocks": 1},
+    "flexnet": {"dim": 4, "num_blocks": [1]},
+    "metaflexnet": {"dim": 4, "num_blocks": [1, 1, 1, 1]},
     "esc": {"dim": 8, "num_heads": 2, **_ESC},
     "esc_fp": {"dim": 12, "num_heads": 3, **_ESC},
 }
@@ -104,6 +106,7 @@ PRESETS: dict[str, tuple[str, dict[str, object]]] = {
         {"dim": 128, "pdim": 32, "n_blocks": 16, "num_heads": 8, "upsampler": "pixelshuffle"},
     ),
     "gaterv3_s": ("gaterv3_r", {"enc_blocks": (2, 2, 4), "dec_blocks": (2, 2, 2)}),
+    "metaflexnet": ("flexnet", {"num_blocks": (4, 6, 6, 8), "pipeline_type": "meta"}),
     "esc_light": ("esc", {"n_blocks": 3}),
     "esc_fp": ("esc", {"dim": 48, "num_heads": 3, "is_fp": True, "use_dysample": False, "realsr": False}),
     "esc_large": ("esc", {"n_blocks": 10, "exp_ratio": 2.0}),
@@ -116,8 +119,21 @@ COUPLED = {"elan"}
 IN_RUNS = {
     name: SMALL[name]
     for name in (
-        *("artcnn_r16f96", "ecbsr", "edsr", "elan", "esc", "esc_fp", "escrealm", "gaterv3_r", "hit_sng", "hit_srf"),
-        *("lmlt_base", "man", "mosrv2", "msrresnet", "rtmosr", "span_s", "spanplus", "spanplus_st", "swinir_l"),
+        *("artcnn_r16f96", "ecbsr", "edsr", "elan", "esc", "esc_fp", "escrealm", "flexnet", "gaterv3_r"),
+        *(
+            "hit_sng",
+            "hit_srf",
+            "lmlt_base",
+            "man",
+            "metaflexnet",
+            "mosrv2",
+            "msrresnet",
+            "rtmosr",
+            "span_s",
+            "spanplus",
+            "spanplus_st",
+            "swinir_l",
+        ),
     )
 }
 """Networks that are trained and exported beside those of the library; the tests of runs have the others."""

@@ -126,6 +126,17 @@ def test_gaterv3_loads_files_without_gamma_and_hastens_it():
     torch.testing.assert_close(network.gamma.grad, expected)
 
 
+def test_flexnet_evaluates_what_it_trained_and_saves_merged_convolutions():
+    network = build("flexnet", upsampler="nearest+conv", channel_norm=True)
+    one_step(network)
+    with torch.no_grad():
+        torch.testing.assert_close(network.eval()(picture()), network.train()(picture()), rtol=1e-4, atol=1e-4)
+    name, features = "pipeline.att.0.t_blocks.0.ffn.omni_shift", picture(1, 4, 8, 8)
+    weight = network.state_dict()[f"{name}.conv5x5_reparam.weight"]
+    convolved = torch.nn.functional.conv2d(features, weight, padding=2, groups=4)
+    torch.testing.assert_close(network.get_submodule(name)(features), convolved, rtol=1e-4, atol=1e-5)
+
+
 def test_span_ignores_stale_merged_weights_in_a_file():
     network, other = build("span").eval(), build("span").eval()
     saved = {key: value + 1 if "eval_conv" in key else value for key, value in network.state_dict().items()}

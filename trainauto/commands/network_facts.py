@@ -45,6 +45,7 @@ PUBLISHED = {
     "ESRGAN": f"xinntao/Real-ESRGAN (docs/model_zoo.md), xinntao/ESRGAN, cszn/BSRGAN, {_EVERYBODYS}",
     "FDAT": "the-database/traiNNer-redux (release pretrained-models)",
     "GRL": "ofsoundof/GRL-Image-Restoration (release v1.0.0)",
+    "FlexNet": "",
     "GaterV3": "Phhofm/models",
     "HAT": "XPixelGroup/HAT",
     "HiT-SR": "XiangZ-0/HiT-SR",

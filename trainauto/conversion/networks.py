@@ -72,11 +72,19 @@ DEFAULTS: Mapping[tuple[Project, str], Mapping[str, Any]] = {
     (Project.NEOSR, "realplksr_large"): {"layer_norm": False},
     (Project.NEOSR, "realplksr_tiny"): {"layer_norm": False},
     (Project.NEOSR, "swinir"): {"img_size": 48},
+    (Project.NEOSR, "metaflexnet"): {"dim": 48},
     (Project.NEOSR, "mosrv2"): {"rms_norm": True},
     (Project.NEOSR, "atd_light"): {"num_heads": [4, 4, 4, 4]},
     (Project.NEOSR, "srformer_light"): {"embed_dim": 60},
 }
 """Defaults of theirs that differ from those here, by the network's name here."""
+
+_HEADS = {"upsampler": {"ps": "pixelshuffle", "n+c": "nearest+conv", "dys": "dysample"}}
+VALUES: Mapping[tuple[Project, str], Mapping[str, Mapping[Any, Any]]] = {
+    (Project.NEOSR, "flexnet"): _HEADS,
+    (Project.NEOSR, "metaflexnet"): _HEADS,
+}
+"""Values of their arguments that are written in another way here, by the network's name here."""
 
 ARGUMENTS_THERE = frozenset(
     (
@@ -86,7 +94,7 @@ ARGUMENTS_THERE = frozenset(
         *("num_layers", "offload_to_cpu", "overlap_ratio", "patch_norm", "patch_size", "pretrained_stripe_size"),
         *("pretrained_window_size", "qk_scale", "qkv_bias", "res_scale", "resi_connection", "rgb_mean"),
         *("squeeze_factor", "start_unshuffle", "unshuffle_mod", "dysample"),
-        *("attn_type", "colors", "drop_path_rate", "expansion_factor", "rgb_range"),
+        *("attn_type", "colors", "drop_path_rate", "expansion_factor", "rgb_range", "window_size"),
     )
 )
 """Arguments of their networks that the same networks do not take here."""
@@ -124,7 +132,8 @@ def _answer_argument(draft: Draft, path: KeyPath, name: str, taken: Mapping[str,
     if argument in SCALES and value == draft.get("scale"):
         draft.need_not(path, ("scale",), "the scale of the top level is filled in")
     elif to in taken:
-        draft.write((path[0], to, *path[2:]), value, [path], ITS_NAME)
+        here = VALUES.get((draft.project, name.lower()), {}).get(argument, {})
+        draft.write((path[0], to, *path[2:]), here[value] if here else value, [path], ITS_NAME)
     elif argument == "rgb_mean" and value == MEAN_OF_DIV2K:
         draft.need_not(path, (path[0], "type"), "that mean is the network's own")
     elif argument in CHECKPOINTING:

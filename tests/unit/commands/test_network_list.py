@@ -135,6 +135,7 @@ def test_aliases_and_sizes_of_an_architecture() -> None:
         "spanplus_st",
         "spanplus_sts",
         "man_light",
+        "metaflexnet",
         "man_tiny",
         "artcnn_r8f64",
         "elan_light",

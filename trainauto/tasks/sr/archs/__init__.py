@@ -8,6 +8,7 @@ from trainauto.tasks.sr.archs.edsr_arch import EDSR
 from trainauto.tasks.sr.archs.elan_arch import ELAN
 from trainauto.tasks.sr.archs.esc_arch import ESC
 from trainauto.tasks.sr.archs.escreal_arch import ESCRealM
+from trainauto.tasks.sr.archs.flexnet_arch import FlexNet
 from trainauto.tasks.sr.archs.gaterv3_arch import GateRV3
 from trainauto.tasks.sr.archs.hit_arch import HiTSIR, HiTSNG, HiTSRF
 from trainauto.tasks.sr.archs.legacy_keys import modern_keys
@@ -42,6 +43,7 @@ __all__ = [
     "ArtCNN",
     "DUnet",
     "ESCRealM",
+    "FlexNet",
     "GateRV3",
     "HiTSIR",
     "HiTSNG",

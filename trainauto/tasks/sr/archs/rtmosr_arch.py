@@ -24,18 +24,19 @@ class MergedWeights(nn.Module):
     """Place of a merged convolution in checkpoints, of any shape; see :class:`~.span_arch.MergedConv`."""
 
     weight: Tensor
-    bias: Tensor
+    bias: Tensor | None
 
-    def __init__(self, *shape: int) -> None:
+    def __init__(self, *shape: int, bias: bool = True) -> None:
         super().__init__()
         self.register_buffer("weight", torch.zeros(shape))
-        self.register_buffer("bias", torch.zeros(shape[0]))
+        self.register_buffer("bias", torch.zeros(shape[0]) if bias else None)
 
     def take(self, merged: tuple[Tensor, Tensor]) -> None:
         """Keep what the branches come to at present."""
         with torch.no_grad():
             self.weight.copy_(merged[0])
-            self.bias.copy_(merged[1])
+            if self.bias is not None:
+                self.bias.copy_(merged[1])
 
 
 class ConvChain(nn.Module):

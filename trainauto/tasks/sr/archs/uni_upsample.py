@@ -1,7 +1,7 @@
 """The heads of several community networks: one of a list by name, a chain of layers from features to the output."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
@@ -76,7 +76,7 @@ class UniUpsample(nn.Sequential):
     def __init__(self, upsampler: str, scale: int, in_dim: int, out_dim: int, mid_dim: int, version: int = 3) -> None:
         require_choice("upsampler", upsampler, HEADS if version == 3 else FIRST_HEADS)
         require_positive_integers(mid_dim=mid_dim)
-        _check_scale(upsampler, scale)
+        check_scale(upsampler, scale)
         has_middle = upsampler == "pa_up" and scale > 1
         super().__init__(*_layers(upsampler, scale, in_dim, out_dim, mid_dim, version))
         facts = (version, NUMBERED.index(upsampler), scale, mid_dim if has_middle else in_dim, out_dim, mid_dim, GROUPS)
@@ -87,7 +87,12 @@ class UniUpsample(nn.Sequential):
         super()._load_from_state_dict(state_dict, prefix, *args)
 
 
-def _check_scale(upsampler: str, scale: int) -> None:
+def check_scale(upsampler: str, scale: int) -> None:
+    """Refuse a scale that a head does not do.
+
+    Raises:
+        ValueError: naming the head and the scale.
+    """
     if upsampler == "conv" and scale != 1:
         raise ValueError(f"upsampler 'conv' enlarges nothing: it goes with scale 1, not {scale}")
     if upsampler == "transpose+conv" and scale not in (1, *_TRANSPOSED):
@@ -115,8 +120,7 @@ def _layers(upsampler: str, scale: int, given: int, made: int, middle: int, vers
             raise ValueError(f"upsampler 'dysample' takes channels in groups of {GROUPS}, got {width}")
         yield DySample(width, made, scale)
     else:
-        steps = [3] if scale == 3 else [2] * int(math.log2(scale))
-        yield from _stepwise(upsampler, steps, given, made, middle)
+        yield from _stepwise(upsampler, steps_of(scale), given, made, middle)
 
 
 def _stepwise(upsampler: str, steps: list[int], given: int, made: int, middle: int) -> Iterator[nn.Module]:
@@ -127,14 +131,24 @@ def _stepwise(upsampler: str, steps: list[int], given: int, made: int, middle: i
             yield from (_conv(middle, middle * step**2), nn.PixelShuffle(step))
         yield _conv(middle, made)
     elif upsampler == "nearest+conv":
-        for step in steps:
-            yield from (_conv(given, given), Nearest(step), nn.LeakyReLU(SLOPE, inplace=True))
-        yield from (_conv(given, given), nn.LeakyReLU(SLOPE, inplace=True), _conv(given, made))
+        yield from nearest_layers(steps, given, made)
     else:
         for index, step in enumerate(steps):
             yield from (Nearest(step), _conv(middle if index else given, middle), PixelAttention(middle))
             yield from (nn.LeakyReLU(SLOPE, inplace=True), _conv(middle, middle), nn.LeakyReLU(SLOPE, inplace=True))
         yield _conv(middle, made)
+
+
+def nearest_layers(steps: Iterable[int], given: int, made: int) -> Iterator[nn.Module]:
+    """Yield the layers of ``nearest+conv``, which lead (N, given, H, W) through enlargements to ``made`` channels."""
+    for step in steps:
+        yield from (_conv(given, given), Nearest(step), nn.LeakyReLU(SLOPE, inplace=True))
+    yield from (_conv(given, given), nn.LeakyReLU(SLOPE, inplace=True), _conv(given, made))
+
+
+def steps_of(scale: int) -> list[int]:
+    """Return the enlargements that heads by steps make of scale 3 or a power of 2; none of scale 1."""
+    return [3] if scale == 3 else [2] * int(math.log2(scale))
 
 
 def _transposed(scale: int, given: int, made: int) -> Iterator[nn.Module]:

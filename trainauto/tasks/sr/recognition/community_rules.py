@@ -186,6 +186,42 @@ def _escreal(shapes: Shapes) -> Guess | None:
     return Guess("ESC-Real", ("escrealm", "escrealm_xl"), scale, sizes, arguments, unsure_of(upsampler, within))
 
 
+def _flexnet(shapes: Shapes) -> Guess | None:
+    if not {"in_to_feat.weight", "short_cut.conv11.weight", "window_size"} <= shapes.keys():
+        return None
+    dim, taken = shapes["in_to_feat.weight"][:2]
+    is_meta = "pipeline.enc0.0.conv.conv11.weight" in shapes
+    pattern, groups = (r"pipeline\.enc{}\.0", 4) if is_meta else (r"pipeline\.att\.{}", 0)
+    groups = groups or _count(shapes, r"pipeline\.att\.(\d+)\.")
+    depths = [_count(shapes, pattern.format(group) + r"\.t_blocks\.(\d+)\.") for group in range(groups)]
+    first = f"pipeline.{'enc0.0' if is_meta else 'att.0'}.t_blocks.0.ffn"
+    upsampler, scale, given = _flexnet_head(shapes, taken)
+    arguments: dict[str, Any] = {
+        "num_in_ch": taken,
+        "num_out_ch": given,
+        "dim": dim,
+        "num_blocks": depths,
+        "hidden_rate": shapes.get(f"{first}.key.weight", (0,))[0] // dim,
+        "channel_norm": f"{first}.key_norm.weight" in shapes,
+        "pipeline_type": "meta" if is_meta else "linear",
+        "upsampler": upsampler,
+    }
+    sizes = (f"{dim} features", counted(sum(depths), "block"))
+    return Guess("FlexNet", ("flexnet", "metaflexnet"), scale, sizes, arguments, unsure_of(upsampler, scale))
+
+
+def _flexnet_head(shapes: Shapes, taken: int) -> tuple[str, int, int]:
+    """Return head, scale and channels of the output of FlexNet."""
+    if "scale_factor" in shapes:
+        _, scale, given, _ = uni_upsample_of(shapes, "to_img.1.", taken)
+        return "nearest+conv", scale, given
+    if "to_img.offset.weight" in shapes:
+        _, scale, given, _ = uni_upsample_of(shapes, "to_img.", taken)
+        return "dysample", scale, given
+    given, scale = _given(shapes.get("to_img.0.weight", (taken,))[0], taken)
+    return "pixelshuffle", scale, given
+
+
 def _gaterv3(shapes: Shapes) -> Guess | None:
     if not {"in_to_dim.weight", "span_block0.c1_r.sk.weight", "latent.0.fc1.weight", "gamma"} <= shapes.keys():
         return None
@@ -297,4 +333,5 @@ COMMUNITY_RULES: tuple[Callable[[Shapes], Guess | None], ...] = (
     _escreal,
     _esc,
     _gaterv3,
+    _flexnet,
 )
