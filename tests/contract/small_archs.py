@@ -67,6 +67,7 @@ SMALL = {
         "upsampler": "pixelshuffledirect",
     },
     "gaterv3_r": {"dim": 8, "enc_blocks": [1, 1], "dec_blocks": [1, 1], "num_latent": 1, "sisr_blocks": 1},
+    "lkfmixer_b": {"channels": 8, "num_block": 1, "large_kernel": 5},
     "flexnet": {"dim": 4, "num_blocks": [1]},
     "metaflexnet": {"dim": 4, "num_blocks": [1, 1, 1, 1]},
     "esc": {"dim": 8, "num_heads": 2, **_ESC},
@@ -106,6 +107,8 @@ PRESETS: dict[str, tuple[str, dict[str, object]]] = {
         {"dim": 128, "pdim": 32, "n_blocks": 16, "num_heads": 8, "upsampler": "pixelshuffle"},
     ),
     "gaterv3_s": ("gaterv3_r", {"enc_blocks": (2, 2, 4), "dec_blocks": (2, 2, 2)}),
+    "lkfmixer_l": ("lkfmixer_b", {"channels": 64, "num_block": 12}),
+    "lkfmixer_t": ("lkfmixer_b", {"channels": 40, "num_block": 6}),
     "metaflexnet": ("flexnet", {"num_blocks": (4, 6, 6, 8), "pipeline_type": "meta"}),
     "esc_light": ("esc", {"n_blocks": 3}),
     "esc_fp": ("esc", {"dim": 48, "num_heads": 3, "is_fp": True, "use_dysample": False, "realsr": False}),
@@ -120,20 +123,8 @@ IN_RUNS = {
     name: SMALL[name]
     for name in (
         *("artcnn_r16f96", "ecbsr", "edsr", "elan", "esc", "esc_fp", "escrealm", "flexnet", "gaterv3_r"),
-        *(
-            "hit_sng",
-            "hit_srf",
-            "lmlt_base",
-            "man",
-            "metaflexnet",
-            "mosrv2",
-            "msrresnet",
-            "rtmosr",
-            "span_s",
-            "spanplus",
-            "spanplus_st",
-            "swinir_l",
-        ),
+        *("hit_sng", "hit_srf", "lkfmixer_b", "lmlt_base", "man", "metaflexnet", "mosrv2", "msrresnet", "rtmosr"),
+        *("span_s", "spanplus", "spanplus_st", "swinir_l"),
     )
 }
 """Networks that are trained and exported beside those of the library; the tests of runs have the others."""

@@ -49,6 +49,7 @@ PUBLISHED = {
     "GaterV3": "Phhofm/models",
     "HAT": "XPixelGroup/HAT",
     "HiT-SR": "XiangZ-0/HiT-SR",
+    "LKFMixer": "Supereeeee/LKFMixer",
     "LMLT": "jwgdmkj/LMLT",
     "MAN": "icandle/MAN",
     "MoESR": "the-database/traiNNer-redux (release pretrained-models)",

@@ -144,6 +144,8 @@ def test_aliases_and_sizes_of_an_architecture() -> None:
         "esc_light",
         "escrealm_xl",
         "gaterv3_s",
+        "lkfmixer_l",
+        "lkfmixer_t",
         "lmlt_large",
         "lmlt_tiny",
         "rtmosr_l",

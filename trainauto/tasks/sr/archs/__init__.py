@@ -12,6 +12,7 @@ from trainauto.tasks.sr.archs.flexnet_arch import FlexNet
 from trainauto.tasks.sr.archs.gaterv3_arch import GateRV3
 from trainauto.tasks.sr.archs.hit_arch import HiTSIR, HiTSNG, HiTSRF
 from trainauto.tasks.sr.archs.legacy_keys import modern_keys
+from trainauto.tasks.sr.archs.lkfmixer_arch import LKFMixer
 from trainauto.tasks.sr.archs.lmlt_arch import LMLT
 from trainauto.tasks.sr.archs.man_arch import MAN
 from trainauto.tasks.sr.archs.metagan_arch import MetaGAN
@@ -48,6 +49,7 @@ __all__ = [
     "HiTSIR",
     "HiTSNG",
     "HiTSRF",
+    "LKFMixer",
     "MSRResNet",
     "MetaGAN",
     "MoSRv2",

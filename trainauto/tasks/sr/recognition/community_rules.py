@@ -186,6 +186,25 @@ def _escreal(shapes: Shapes) -> Guess | None:
     return Guess("ESC-Real", ("escrealm", "escrealm_xl"), scale, sizes, arguments, unsure_of(upsampler, within))
 
 
+def _lkfmixer(shapes: Shapes) -> Guess | None:
+    first, head = "layers.layers.0.FDB.c1_r.PLKB.DWConv_Kx1.weight", "upsampler.upsampleOneStep.0.weight"
+    if not {"conv_first.weight", first, head} <= shapes.keys():
+        return None
+    channels, taken = shapes["conv_first.weight"][:2]
+    blocks = _count(shapes, r"layers\.layers\.(\d+)\.")
+    given, scale = _given(shapes[head][0], taken)
+    arguments: dict[str, Any] = {
+        "num_in_ch": taken,
+        "num_out_ch": given,
+        "channels": channels,
+        "num_block": blocks,
+        "large_kernel": shapes[first][2],
+        "split_factor": shapes[first][0] / channels,
+    }
+    sizes = (f"{channels} features", counted(blocks, "block"))
+    return Guess("LKFMixer", ("lkfmixer_b", "lkfmixer_l", "lkfmixer_t"), scale, sizes, arguments)
+
+
 def _flexnet(shapes: Shapes) -> Guess | None:
     if not {"in_to_feat.weight", "short_cut.conv11.weight", "window_size"} <= shapes.keys():
         return None
@@ -334,4 +353,5 @@ COMMUNITY_RULES: tuple[Callable[[Shapes], Guess | None], ...] = (
     _esc,
     _gaterv3,
     _flexnet,
+    _lkfmixer,
 )

@@ -92,6 +92,8 @@ CASES: list[tuple[str, dict[str, Any], str, str]] = [
     ("flexnet", {"num_blocks": [1], "upsampler": "dysample"}, "FlexNet x4", "upsampler: dysample }"),
     ("flexnet", {"num_blocks": [1], "upsampler": "nearest+conv"}, "FlexNet x4", "upsampler: nearest+conv }"),
     ("metaflexnet", {"channel_norm": True, "hidden_rate": 2, "scale": 3}, "FlexNet x3, 64", "channel_norm: true }"),
+    ("lkfmixer_t", {"scale": 3}, "LKFMixer x3, 40 features, 6 blocks", "{ type: lkfmixer_t }"),
+    ("lkfmixer_b", {"split_factor": 0.5, "large_kernel": 7}, "LKFMixer x4", "large_kernel: 7, split_factor: 0.5 }"),
     ("hit_sng", {"depths": [1], "num_heads": [5], "base_win_size": [4, 4]}, "HiT-SR x4, ", "base_win_size: [4, 4] }"),
     ("elan_light", {"m_elan": 2, "scale": 3}, "ELAN x3, 60 features, 1 block", "{ type: elan_light, m_elan: 2 }"),
     ("lmlt_tiny", {"n_blocks": 1, "ffn_scale": 1.5}, "LMLT x4, 36 features, 1 block", "ffn_scale: 1.5 }"),
