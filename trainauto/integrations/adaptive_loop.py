@@ -30,6 +30,7 @@ from trainauto.engine.train_step import next_batch
 from trainauto.engine.training import Training
 from trainauto.engine.warmup import lift_budget, put_limit_in_force
 from trainauto.integrations.batch_turn import BatchTurn
+from trainauto.integrations.coupling import say_coupling
 from trainauto.integrations.loop_axes import Values
 from trainauto.integrations.loop_controller import LoopController
 from trainauto.integrations.loop_forecast import predict_from_small_steps, predict_from_traces
@@ -42,7 +43,6 @@ from trainauto.integrations.own_rates import OwnRates
 from trainauto.integrations.samples import Weigh
 from trainauto.integrations.watchers import Watchers, decide_on_validation, validation_of, words_of_end
 from trainauto.memory.monitor.meter import MemoryMeter
-from trainauto.models.coupling import say_coupling
 
 GoBackCall = Callable[[int], object]
 """Loads the newest checkpoint of a loop that is of this step or before."""

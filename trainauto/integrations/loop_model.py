@@ -16,13 +16,13 @@ from torch.utils.data import DataLoader, IterableDataset
 from trainauto.core.batch import Batch
 from trainauto.core.errors import InputError, Problem
 from trainauto.core.objectives import LossTerms, MicroBatch, Objective
+from trainauto.integrations.coupling import coupling_in
 from trainauto.integrations.handed_on import HandedOn
 from trainauto.integrations.loss_terms import TOTAL, ReturnedLoss, words_of_repeated
 from trainauto.integrations.samples import NestedSamples
 from trainauto.integrations.single_values import SingleValues, refuses_single_value
 from trainauto.integrations.structure import Structure
 from trainauto.models.base_model import BaseModel
-from trainauto.models.coupling import coupling_in
 
 logger = logging.getLogger(__name__)
 

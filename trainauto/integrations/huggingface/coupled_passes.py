@@ -7,8 +7,8 @@ from typing import Self
 from trainauto.core.plan import BATCH_SIZE, Plan
 from trainauto.core.words import counted
 from trainauto.engine.training import Training
+from trainauto.integrations.coupling import coupling_in
 from trainauto.integrations.loop_model import LoopModel
-from trainauto.models.coupling import coupling_in
 
 logger = logging.getLogger(__name__)
 

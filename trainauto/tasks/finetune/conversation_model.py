@@ -8,7 +8,6 @@ from torch.optim import Optimizer
 
 from trainauto.core.objectives import LossTerms, MicroBatch, Objective
 from trainauto.models.base_model import BaseModel
-from trainauto.models.coupling import coupling_in
 from trainauto.optim.precision import Precision
 from trainauto.tasks.finetune.conversation_samples import for_model
 
@@ -57,13 +56,7 @@ class ConversationModel(BaseModel):
         trained = [weight for weight in network.parameters() if weight.requires_grad]  # groups have another order
         scaler, without_sum = precision.new_scaler(), getattr(self._forward, "no_sync", None)
         self._objective = Objective(
-            TRAIN_PASS,
-            optimizer,
-            self._loss,
-            splittable=coupling_in(network) is None,
-            scaler=scaler,
-            without_sum=without_sum,
-            parameters=trained,
+            TRAIN_PASS, optimizer, self._loss, scaler=scaler, without_sum=without_sum, parameters=trained
         )
 
     @property

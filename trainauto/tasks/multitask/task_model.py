@@ -11,7 +11,6 @@ from torch.optim import Optimizer
 from trainauto.core.errors import InputError, Problem
 from trainauto.core.objectives import LossTerms, MicroBatch, Objective
 from trainauto.models.base_model import BaseModel
-from trainauto.models.coupling import coupling_in
 from trainauto.optim.precision import Precision
 from trainauto.tasks.multitask.losses.sample_losses import losses_of_samples
 from trainauto.tasks.multitask.losses.step_tasks import StepTasks
@@ -81,7 +80,6 @@ class TaskModel(BaseModel):
             TRAIN_PASS,
             optimizer,
             self._loss,
-            splittable=coupling_in(network) is None,
             scaler=scaler,
             without_sum=without_sum,
             parameters=trained,

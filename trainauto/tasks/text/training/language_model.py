@@ -13,7 +13,6 @@ from trainauto.core.batch import Batch
 from trainauto.core.objectives import LossTerms, MicroBatch, Objective
 from trainauto.data.packing import IntArray
 from trainauto.models.base_model import BaseModel
-from trainauto.models.coupling import coupling_in
 from trainauto.models.parallel import Parallel
 from trainauto.optim.ema import PLAIN, Averaging
 from trainauto.optim.precision import Precision
@@ -77,10 +76,7 @@ class LanguageModel(BaseModel):
         self.optimizers[NETWORK] = make_optimizer(trained)
         scaler, without_sum = precision.new_scaler(), getattr(self._forward, "no_sync", None)
         optimizer = self.optimizers[NETWORK]
-        splittable = coupling_in(self._network) is None
-        self._objectives = (
-            Objective(NETWORK, optimizer, self._loss, splittable=splittable, scaler=scaler, without_sum=without_sum),
-        )
+        self._objectives = (Objective(NETWORK, optimizer, self._loss, scaler=scaler, without_sum=without_sum),)
 
     def objectives(self) -> Sequence[Objective]:
         """Return the one pass."""

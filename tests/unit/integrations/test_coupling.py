@@ -3,7 +3,7 @@
 import pytest
 from torch import nn
 
-from trainauto.models.coupling import coupling_in
+from trainauto.integrations.coupling import coupling_in
 
 
 @pytest.mark.parametrize(
