@@ -140,7 +140,11 @@ def test_the_trained_model_is_one_of_transformers(here: Path) -> None:
         ({"datasets": {"train": {"path": "text.txt"}}}, "path", "there is no text.txt"),
         ({"model": {"config": {"model_type": "gpt3"}}}, "config", "transformers knows no model_type 'gpt3'"),
         ({"model": {"config": {"n_embedd": 4}}}, "config", "a gpt2 model has no 'n_embedd'"),
-        ({"model": {"lora": {"target_modules": ["query"]}}}, "target_modules", "no layer of the model is called 'query'"),
+        (
+            {"model": {"lora": {"target_modules": ["query"]}}},
+            "target_modules",
+            "no layer of the model is called 'query'",
+        ),
         ({"model": {"lora": {"r": 1000}}}, "r: 1000", "r is 1000, above the "),
         ({"model": {"pretrained": "./none", "config": None}}, "pretrained", "there is no model ./none"),
         ({"train": {"optim": {"type": "AdamV"}}}, "type", "there is no optimizer named 'AdamV'"),

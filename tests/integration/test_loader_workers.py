@@ -144,21 +144,26 @@ def test_a_worker_that_is_killed_is_named_where_samples_are_awaited_and_nowhere_
     assert not multiprocessing.active_children()
 
 
+@pytest.mark.parametrize(
+    ("raised", "arrives"),
+    [(MemoryError(), MemoryError), (KeyError("lq"), KeyError), (json.JSONDecodeError("cut", "{", 1), RuntimeError)],
+    ids=str,
+)
 def test_workers_end_with_the_loader_although_what_they_raised_is_kept(
-    dataset: GTImageDataset, monkeypatch: pytest.MonkeyPatch
+    dataset: GTImageDataset, monkeypatch: pytest.MonkeyPatch, raised: Exception, arrives: type[Exception]
 ) -> None:
-    """They wait for the next request otherwise, and a process that ends waits for them."""
+    """Its frames hold torch's iterator; a process that ends would wait for its workers, and they for a request."""
 
-    def no_memory(self: GTImageDataset, key: object) -> None:
-        raise MemoryError
+    def fail(self: GTImageDataset, key: object) -> None:
+        raise raised
 
-    monkeypatch.setattr(GTImageDataset, "__getitem__", no_memory)
+    monkeypatch.setattr(GTImageDataset, "__getitem__", fail)
     with DynamicDataLoader(dataset, START, seed=7, num_workers=1) as loader:
-        with pytest.raises(MemoryError, match="in DataLoader worker process 0") as kept:
+        with pytest.raises(arrives, match="in DataLoader worker process 0") as kept:
             next(iter(loader))
         assert multiprocessing.active_children()
-    assert kept.value.__traceback__ is not None
     assert not multiprocessing.active_children()
+    assert str(kept.value)
 
 
 class Workers:

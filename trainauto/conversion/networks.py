@@ -133,7 +133,9 @@ def _answer_argument(draft: Draft, path: KeyPath, name: str, taken: Mapping[str,
         draft.need_not(path, ("scale",), "the scale of the top level is filled in")
     elif to in taken:
         here = VALUES.get((draft.project, name.lower()), {}).get(argument, {})
-        draft.write((path[0], to, *path[2:]), here[value] if here else value, [path], ITS_NAME)
+        draft.write(
+            (path[0], to, *path[2:]), here.get(value, value) if isinstance(value, str) else value, [path], ITS_NAME
+        )
     elif argument == "rgb_mean" and value == MEAN_OF_DIV2K:
         draft.need_not(path, (path[0], "type"), "that mean is the network's own")
     elif argument in CHECKPOINTING:

@@ -11,7 +11,7 @@ TrainautoError           exit code 1: the run failed
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from enum import IntEnum
 
@@ -102,6 +102,16 @@ class InputError(TrainautoError):
             problems = Problem(problems)
         self.problems: tuple[Problem, ...] = (problems,) if isinstance(problems, Problem) else tuple(problems)
         super().__init__("\n".join(str(problem) for problem in self.problems))
+
+
+@contextmanager
+def within_argument(name: str) -> Iterator[None]:
+    """Say of problems raised inside that the argument at fault, where they name one, lies inside of ``name``."""
+    try:
+        yield
+    except InputError as error:
+        named = [replace(p, argument=f"{name}.{p.argument}" if p.argument else name) for p in error.problems]
+        raise InputError(named) from error
 
 
 @contextmanager

@@ -137,8 +137,11 @@ class DynamicDataLoader(DocumentedSetters):
 
     def close(self) -> None:
         """End the workers. A new iterator starts new ones."""
-        # The DataLoader's iterator ends its workers when it is let go.
+        # The DataLoader's iterator ends them when it is let go, but frames of an error that is kept may hold it.
+        end_workers = getattr(self._workers, "_shutdown_workers", None)
         self._workers = None
+        if end_workers is not None:
+            end_workers()
 
     def update_plan(self, plan: Plan) -> None:
         """Draw under ``plan`` after the lookahead; from the next batch on, give nothing larger than it.
@@ -280,24 +283,15 @@ class DynamicDataLoader(DocumentedSetters):
         if (failure := failure_of(workers)) is None:
             try:
                 collated = next(workers)
-            except Exception as error:
+            except (RuntimeError, EOFError, OSError) as error:
                 if (failure := failure_of(workers, error)) is None:
-                    if not self._num_workers:
-                        raise
-                    # Frames of torch in the traceback hold the workers, which would outlive the run: what a worker
-                    # raised has its traceback in its words.
-                    del workers
-                    raise error.with_traceback(None) from error.__cause__
-        if failure is not None:  # outside the handler: what failed holds the workers, which are to end
+                    raise
+        if failure is not None:
             self.close()
-            del workers
             raise failure
         self._fetched += 1
         if isinstance(collated, InputError):
-            try:
-                raise collated
-            finally:
-                del collated, workers  # the error's traceback holds this frame, which would hold the workers
+            raise collated
         tensors, damaged = collated
         for path, damage in damaged:
             report_damage(path, damage)

@@ -169,6 +169,7 @@ def test_networks_that_redux_never_trains_in_float16_are_in_bfloat16(
         (Project.NEOSR, {"type": "cugan"}, {"type": "realcugan", "pro": True}),
         (Project.NEOSR, {"type": "cugan", "pro": False}, {"type": "realcugan", "pro": False}),
         (Project.NEOSR, {"type": "metaflexnet", "upsampler": "n+c"}, {"dim": 48, "upsampler": "nearest+conv"}),
+        (Project.NEOSR, {"type": "flexnet", "upsampler": "pixelshuffle"}, {"upsampler": "pixelshuffle"}),
         (Project.NEOSR, {"type": "esc", "attn_type": "flex", "realsr": True}, {"type": "esc", "realsr": True}),
         (Project.REDUX, {"type": "gaterv3_s", "in_ch": 3, "flash": True}, {"num_in_ch": 3, "flash": True}),
         (Project.BASICSR, {"type": "SwinIR", "upscale": 2, "in_chans": 3}, {"embed_dim": 96, "upsampler": ""}),

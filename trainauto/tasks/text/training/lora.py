@@ -45,7 +45,7 @@ def with_lora(network: nn.Module, settings: LoraSettings, kind: ModelKind) -> nn
         InputError: peft is not installed, or nothing matches what is to be changed.
     """
     if find_spec("peft") is None:
-        raise InputError(Problem("lora needs the package peft", advice="pip install peft.", argument="lora"))
+        raise InputError(Problem("lora needs the package peft", advice="pip install peft."))
     from peft import LoraConfig, get_peft_model
 
     layers = dict(_layers_of(network))
@@ -56,7 +56,7 @@ def with_lora(network: nn.Module, settings: LoraSettings, kind: ModelKind) -> nn
             if advice.startswith("Did you mean"):
                 advice += f" Its layers are {', '.join(kinds)}."
             raise InputError(
-                Problem(f"no layer of the model is called '{target}'", advice=advice, argument="lora.target_modules")
+                Problem(f"no layer of the model is called '{target}'", advice=advice, argument="target_modules")
             )
     chosen = [
         layer for name, layer in layers.items() if any(_is_called(name, target) for target in settings.target_modules)
@@ -64,7 +64,7 @@ def with_lora(network: nn.Module, settings: LoraSettings, kind: ModelKind) -> nn
     widest = max((side for layer in chosen or layers.values() for side in _sides_of(layer)), default=settings.r)
     if settings.r > widest:
         message = f"r is {settings.r}, above the {widest} inputs or outputs of the widest layer that gets adapters"
-        raise InputError(Problem(message, advice="Write 8, or a few times that.", argument="lora.r"))
+        raise InputError(Problem(message, advice="Write 8, or a few times that.", argument="r"))
     config = LoraConfig(
         r=settings.r,
         lora_alpha=settings.lora_alpha,

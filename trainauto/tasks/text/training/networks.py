@@ -8,7 +8,7 @@ from typing import Any, Literal
 import torch
 from torch import nn
 
-from trainauto.core.errors import InputError, Problem, nearest
+from trainauto.core.errors import InputError, Problem, nearest, within_argument
 from trainauto.models.activation_checkpointing import NAMED_BLOCKS
 from trainauto.tasks.text.training.hub import as_written_for_hub, hub_errors, is_local, require_transformers
 from trainauto.tasks.text.training.lora import LoraSettings, with_lora
@@ -106,7 +106,8 @@ def make_network(
     if blocks := _blocks_of(network):
         setattr(network, NAMED_BLOCKS, blocks)
     if settings.lora is not None:
-        network = with_lora(network, settings.lora, settings.kind)
+        with within_argument("lora"):
+            network = with_lora(network, settings.lora, settings.kind)
         if blocks:
             setattr(network, NAMED_BLOCKS, blocks)
     return network
