@@ -149,8 +149,8 @@ input at scale 4. It uses bfloat16 autocast, an L1 loss, AdamW and averaged weig
 12 GiB of an RTX 3060 and 90 % of the 24 GiB of an RTX 4090, with {context} left for CUDA itself.
 
 - The number is the largest batch that fits at that crop; {most}+ is the largest that was tried. If it is smaller than
-{batch}, the recipe needs micro-batches, smaller crops, or `memory: {{gradient_checkpointing: true}}`. DAT, DCTLSA
-and ELAN cannot use micro-batches, since they have BatchNorm.
+{batch}, the recipe needs micro-batches, smaller crops, or `memory: {{gradient_checkpointing: true}}`. DAT, DCTLSA,
+EIMN and ELAN cannot use micro-batches, since they have BatchNorm.
 
 - *spandrel* marks networks from the package spandrel (`{install}`); the others are trainauto's own.
 

@@ -20,13 +20,15 @@ from torch import Tensor
 from trainauto.tasks.sr.archs import ARCHS
 
 CASES = json.loads((Path(__file__).parent / "arch_outputs.json").read_text())
+BATCH_NORMS = ("project_inp.1", "norm1", "norm2")
+"""Those of networks that enlarge; files hold what they count, which is not learned."""
 NOT_LEARNED = (
     *("attn_mask", "relative_position_index", "no_norm", "MetaUpsample", ".mask"),
     *("upsampler.init_pos", "to_img.init_pos", "to_img.2.init_pos"),
     *("sub_mean.weight", "sub_mean.bias", "add_mean.weight", "add_mean.bias", "shift_conv.weight"),
     *("eval_conv.weight", "eval_conv.bias", "conv_3x3_rep.weight", "conv_3x3_rep.bias"),
     *("conv5x5_reparam.weight", "conv5x5_reparam.bias", "window_size", "scale_factor", ".flash"),
-    *("project_inp.1.running_mean", "project_inp.1.running_var", "project_inp.1.num_batches_tracked"),
+    *(f"{norm}.{kept}" for norm in BATCH_NORMS for kept in ("running_mean", "running_var", "num_batches_tracked")),
 )
 
 

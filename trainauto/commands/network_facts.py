@@ -37,6 +37,7 @@ PUBLISHED = {
     "DAT": f"zhengchen1999/DAT, {_EVERYBODYS}",
     "DCTLSA": "zengkun301/DCTLSA",
     "DITN": "yongliuy/DITN",
+    "EIMN": "liux520/EIMN",
     "ELAN": "xindongzhang/ELAN",
     "ESC": "dslisleedh/ESC",
     "ESC-Real": "dslisleedh/ESC",

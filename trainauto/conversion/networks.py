@@ -95,6 +95,7 @@ ARGUMENTS_THERE = frozenset(
         *("pretrained_window_size", "qk_scale", "qkv_bias", "res_scale", "resi_connection", "rgb_mean"),
         *("squeeze_factor", "start_unshuffle", "unshuffle_mod", "dysample"),
         *("attn_type", "colors", "drop_path_rate", "expansion_factor", "rgb_range", "window_size"),
+        "freeze_param",
     )
 )
 """Arguments of their networks that the same networks do not take here."""

@@ -138,6 +138,7 @@ def test_aliases_and_sizes_of_an_architecture() -> None:
         "metaflexnet",
         "man_tiny",
         "artcnn_r8f64",
+        "eimn_a",
         "elan_light",
         "esc_fp",
         "esc_large",

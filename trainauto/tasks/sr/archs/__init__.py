@@ -5,6 +5,7 @@ from trainauto.tasks.sr.archs.compact_arch import SRVGGNetCompact
 from trainauto.tasks.sr.archs.dunet_arch import DUnet
 from trainauto.tasks.sr.archs.ecbsr_arch import ECBSR
 from trainauto.tasks.sr.archs.edsr_arch import EDSR
+from trainauto.tasks.sr.archs.eimn_arch import EIMN
 from trainauto.tasks.sr.archs.elan_arch import ELAN
 from trainauto.tasks.sr.archs.esc_arch import ESC
 from trainauto.tasks.sr.archs.escreal_arch import ESCRealM
@@ -36,6 +37,7 @@ __all__ = [
     "ARCHS",
     "ECBSR",
     "EDSR",
+    "EIMN",
     "ELAN",
     "ESC",
     "LMLT",

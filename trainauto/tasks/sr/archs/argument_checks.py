@@ -47,6 +47,17 @@ def require_above_zero(**values: float) -> None:
             raise ValueError(f"{name} must be above 0, got {value!r}")
 
 
+def require_rates(**values: float) -> None:
+    """Refuse numbers outside [0, 1), such as rates of dropout.
+
+    Raises:
+        ValueError: naming the argument and what it was given.
+    """
+    for name, value in values.items():
+        if not 0 <= value < 1:
+            raise ValueError(f"{name} must be in [0, 1), got {value!r}")
+
+
 def require_channels_that_add(num_in_ch: int, num_out_ch: int) -> None:
     """Refuse an input that cannot be added to the output: its channels must be one, or as many.
 
@@ -71,3 +82,14 @@ def require_numbers(name: str, values: object) -> None:
     )
     if not numbers or not values:
         raise ValueError(f"{name} must list one number or more, got {values!r}")
+
+
+def require_counts(name: str, values: object) -> None:
+    """Refuse anything but a list of at least one whole number, each of at least 1.
+
+    Raises:
+        ValueError: naming the argument, or its entry, and what it was given.
+    """
+    require_numbers(name, values)
+    if isinstance(values, list | tuple):
+        require_positive_integers(**{f"{name}[{index}]": value for index, value in enumerate(values)})

@@ -18,6 +18,16 @@ SIZES = 3
 """Window sizes; each has a third of the channels."""
 
 
+def moving_kernels(channels: int) -> Tensor:
+    """Return depthwise kernels (C, 1, 3, 3) that move four fifths of the channels by a pixel each and keep the rest."""
+    fifth = channels // len(DIRECTIONS)
+    kernels = torch.zeros(channels, 1, 3, 3)
+    for index, (row, column) in enumerate(DIRECTIONS):
+        end = channels if index == len(DIRECTIONS) - 1 else (index + 1) * fifth
+        kernels[index * fifth : end, 0, row, column] = 1.0
+    return kernels
+
+
 class ShiftedConv(nn.Module):
     """Fifths of the channels moved by a pixel each, or kept, and a 1x1 convolution of all."""
 
@@ -25,13 +35,8 @@ class ShiftedConv(nn.Module):
 
     def __init__(self, in_channels: int, out_channels: int) -> None:
         super().__init__()
-        fifth = in_channels // len(DIRECTIONS)
-        moves = torch.zeros(in_channels, 1, 3, 3)
-        for index, (row, column) in enumerate(DIRECTIONS):
-            end = in_channels if index == len(DIRECTIONS) - 1 else (index + 1) * fifth
-            moves[index * fifth : end, 0, row, column] = 1.0
         # Published as a weight that is never trained; a buffer is neither counted nor averaged as one.
-        self.register_buffer("weight", moves)
+        self.register_buffer("weight", moving_kernels(in_channels))
         self.conv1x1 = nn.Conv2d(in_channels, out_channels, 1)
 
     def forward(self, features: Tensor) -> Tensor:

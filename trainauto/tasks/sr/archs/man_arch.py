@@ -1,13 +1,12 @@
 """MAN: convolutions of large dilated kernels as attention, at several scales."""
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from trainauto.core.plan import SizeRequirements
 from trainauto.tasks.sr.archs.argument_checks import require_positive_integers
 from trainauto.tasks.sr.archs.registry import ARCHS, register_preset
-from trainauto.tasks.sr.archs.rgb_mean import RGB_MEAN
+from trainauto.tasks.sr.archs.rgb_mean import RGB_MEAN, MeanShift
 
 EPS = 1e-6
 KERNELS = {3: (5, 2), 5: (7, 3), 7: (9, 4)}
@@ -120,21 +119,6 @@ class BlockGroup(nn.Module):
         for block in self.body:
             deep = block(deep)
         return features + self.body_t(deep)
-
-
-class MeanShift(nn.Module):
-    """Adds or subtracts a mean, written as a 1x1 convolution because files hold it as one; it is not trained."""
-
-    weight: Tensor
-    bias: Tensor
-
-    def __init__(self, mean: tuple[float, ...], sign: int) -> None:
-        super().__init__()
-        self.register_buffer("weight", torch.eye(len(mean))[:, :, None, None])
-        self.register_buffer("bias", sign * torch.tensor(mean))
-
-    def forward(self, image: Tensor) -> Tensor:
-        return F.conv2d(image, self.weight, self.bias)
 
 
 @ARCHS.register("man")

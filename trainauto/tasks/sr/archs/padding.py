@@ -51,9 +51,20 @@ def reflect_to_multiple(features: Tensor, multiple: int, multiple_w: int | None 
 
 def reflect_around(features: Tensor, border: int) -> Tensor:
     """Reflect features (N, C, H, W) beyond all their edges, as above: (N, C, H + 2 border, W + 2 border)."""
-    for dim in (2, 3):
+    return reflect_sides(features, (border, border), (border, border))
+
+
+def reflect_sides(features: Tensor, rows: tuple[int, int], columns: tuple[int, int]) -> Tensor:
+    """Reflect features (N, C, H, W) beyond their edges, as above, by other numbers of pixels at each edge.
+
+    Args:
+        features: (N, C, H, W).
+        rows: pixels above and below.
+        columns: pixels at the left and the right.
+    """
+    for dim, (before, after) in ((2, rows), (3, columns)):
         size = features.shape[dim]
-        place = torch.arange(-border, size + border, device=features.device).abs()
+        place = torch.arange(-before, size + after, device=features.device).abs()
         features = features.index_select(dim, _reflected(size, place))
     return features
 

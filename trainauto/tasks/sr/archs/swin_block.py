@@ -219,3 +219,11 @@ class NormOnly(nn.Module):
 
     def forward(self, features: Tensor) -> Tensor:
         return self.norm(features)
+
+
+def initialise_linear(module: nn.Module) -> None:
+    """Initialise linear layers as published; convolutions and norms keep PyTorch's initialisation."""
+    if isinstance(module, nn.Linear):
+        nn.init.normal_(module.weight, std=INITIAL_STD)
+        if module.bias is not None:
+            nn.init.zeros_(module.bias)

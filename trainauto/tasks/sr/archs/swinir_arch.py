@@ -10,7 +10,7 @@ from trainauto.tasks.sr.archs.argument_checks import require_choice, require_pos
 from trainauto.tasks.sr.archs.padding import pad_to_multiple
 from trainauto.tasks.sr.archs.registry import ARCHS, register_preset
 from trainauto.tasks.sr.archs.rgb_mean import RGB_MEAN
-from trainauto.tasks.sr.archs.swin_block import INITIAL_STD, RSTB, BlockGroup, NormOnly, SwinBlock, shift_mask
+from trainauto.tasks.sr.archs.swin_block import RSTB, BlockGroup, NormOnly, SwinBlock, initialise_linear, shift_mask
 from trainauto.tasks.sr.archs.swin_head import SwinHead, check_head, residual_conv
 
 
@@ -76,9 +76,9 @@ class SwinIR(SwinHead):
         super().__init__()
         require_positive_integers(num_in_ch=num_in_ch, num_out_ch=num_out_ch, scale=scale)
         check_head(upsampler, scale, num_in_ch, num_out_ch)
-        _check_windows(window_size, img_size)
-        _check_blocks(embed_dim, depths, num_heads)
-        _check_numbers(mlp_ratio, img_range, drop_rate, attn_drop_rate, drop_path_rate)
+        check_windows(window_size, img_size)
+        check_blocks(embed_dim, depths, num_heads)
+        check_numbers(mlp_ratio, img_range, drop_rate, attn_drop_rate, drop_path_rate)
         require_choice("resi_connection", resi_connection, ("1conv", "3conv"))
         self.num_in_ch = num_in_ch
         self.scale = scale
@@ -117,7 +117,7 @@ class SwinIR(SwinHead):
         self.norm = nn.LayerNorm(embed_dim)
         self.conv_after_body = residual_conv(embed_dim, resi_connection)
         self.add_head(embed_dim, num_out_ch)
-        self.apply(_initialise)
+        self.apply(initialise_linear)
 
     def forward(self, image: Tensor) -> Tensor:
         """Enlarge (N, num_in_ch, H, W) to (N, num_out_ch, H * scale, W * scale)."""
@@ -142,15 +142,12 @@ class SwinIR(SwinHead):
         return self.norm(features).permute(0, 3, 1, 2)
 
 
-def _initialise(module: nn.Module) -> None:
-    """Initialise linear layers as published; convolutions and norms keep PyTorch's initialisation."""
-    if isinstance(module, nn.Linear):
-        nn.init.normal_(module.weight, std=INITIAL_STD)
-        if module.bias is not None:
-            nn.init.zeros_(module.bias)
+def check_windows(window_size: int, img_size: int) -> None:
+    """Refuse crops that windows do not divide.
 
-
-def _check_windows(window_size: int, img_size: int) -> None:
+    Raises:
+        ValueError: naming the argument and what would do.
+    """
     require_positive_integers(window_size=window_size, img_size=img_size)
     if img_size <= window_size or img_size % window_size:
         raise ValueError(
@@ -159,7 +156,12 @@ def _check_windows(window_size: int, img_size: int) -> None:
         )
 
 
-def _check_blocks(embed_dim: int, depths: Sequence[int], num_heads: Sequence[int]) -> None:
+def check_blocks(embed_dim: int, depths: Sequence[int], num_heads: Sequence[int]) -> None:
+    """Refuse groups of blocks that have no depth or no heads, or heads that do not divide the channels.
+
+    Raises:
+        ValueError: naming the argument and what it was given.
+    """
     require_positive_integers(embed_dim=embed_dim)
     for name, values in (("depths", depths), ("num_heads", num_heads)):
         if not isinstance(values, list | tuple) or not values:
@@ -178,7 +180,12 @@ def _check_blocks(embed_dim: int, depths: Sequence[int], num_heads: Sequence[int
             )
 
 
-def _check_numbers(mlp_ratio: float, img_range: float, *rates: float) -> None:
+def check_numbers(mlp_ratio: float, img_range: float, *rates: float) -> None:
+    """Refuse factors that are not above 0 and rates outside [0, 1).
+
+    Raises:
+        ValueError: naming the argument and what it was given.
+    """
     for name, value in (("mlp_ratio", mlp_ratio), ("img_range", img_range)):
         if not value > 0:
             raise ValueError(f"{name} must be above 0, got {value!r}")

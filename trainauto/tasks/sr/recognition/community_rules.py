@@ -89,6 +89,8 @@ def unsure_of(upsampler: str, scale: int) -> str:
     return TRIPLED if upsampler in ("nearest+conv", "pa_up") and scale == 2 else ""
 
 
+EIMN_RATIO = 2.66
+"""Of the published perceptrons; it is no fraction of whole channels."""
 _HIT = "layers.{}.residual_group.blocks.{}."
 
 
@@ -342,6 +344,26 @@ def uni_upsample_of(shapes: Shapes, prefix: str, taken: int) -> tuple[str, int, 
     return "nearest+conv", 2 ** (len(places) - 2), last[0], 0
 
 
+def _eimn(shapes: Shapes) -> Guess | None:
+    first = "block1.0.mlp.linear_out.weight"
+    if not {"head.0.weight", "tail.0.weight", first, "norm1.weight"} <= shapes.keys():
+        return None
+    dim, taken = shapes["head.0.weight"][:2]
+    stages, depths = _count(shapes, r"block(\d+)\."), _count(shapes, r"block1\.(\d+)\.")
+    given, scale = _given(shapes["tail.0.weight"][0], taken)
+    arguments: dict[str, Any] = {
+        "num_in_ch": taken,
+        "num_out_ch": given,
+        "embed_dims": dim,
+        "depths": depths,
+        "num_stages": stages,
+    }
+    if (hidden := shapes[first][1]) != int(dim * EIMN_RATIO):
+        arguments["mlp_ratios"] = hidden / dim
+    sizes = (f"{dim} features", counted(stages * depths, "block"))
+    return Guess("EIMN", ("eimn_l", "eimn_a"), scale, sizes, arguments)
+
+
 COMMUNITY_RULES: tuple[Callable[[Shapes], Guess | None], ...] = (
     _artcnn,
     _rtmosr,
@@ -354,4 +376,5 @@ COMMUNITY_RULES: tuple[Callable[[Shapes], Guess | None], ...] = (
     _gaterv3,
     _flexnet,
     _lkfmixer,
+    _eimn,
 )

@@ -97,6 +97,8 @@ CASES: list[tuple[str, dict[str, Any], str, str]] = [
     ("hit_sng", {"depths": [1], "num_heads": [5], "base_win_size": [4, 4]}, "HiT-SR x4, ", "base_win_size: [4, 4] }"),
     ("elan_light", {"m_elan": 2, "scale": 3}, "ELAN x3, 60 features, 1 block", "{ type: elan_light, m_elan: 2 }"),
     ("lmlt_tiny", {"n_blocks": 1, "ffn_scale": 1.5}, "LMLT x4, 36 features, 1 block", "ffn_scale: 1.5 }"),
+    ("eimn_a", {"scale": 3, "depths": 2}, "EIMN x3, 64 features, 28 blocks", "{ type: eimn_a, depths: 2 }"),
+    ("eimn_l", {"num_stages": 1, "mlp_ratios": 2.0}, "EIMN x4, 64 features, 1 block", "mlp_ratios: 2.0 }"),
 ]
 
 
