@@ -56,6 +56,7 @@ SMALL = {
     "hit_sng": {"embed_dim": 48, "depths": [1], "num_heads": [2]},
     "lmlt_base": {"dim": 8, "n_blocks": 1},
     "elan": {"c_elan": 15, "m_elan": 2, "n_share": 1, "window_sizes": [2, 4, 8]},
+    "dis_balanced": {"num_features": 6, "num_blocks": 1},
     "eimn_l": {"embed_dims": 8, "num_stages": 2},
     "escrealm": {
         "dim": 8,
@@ -102,6 +103,7 @@ PRESETS: dict[str, tuple[str, dict[str, object]]] = {
     "hit_sir": ("hit_srf", {}),
     "lmlt_large": ("lmlt_base", {"dim": 84}),
     "lmlt_tiny": ("lmlt_base", {"dim": 36}),
+    "dis_fast": ("dis_balanced", {"num_blocks": 8}),
     "eimn_a": ("eimn_l", {"num_stages": 14}),
     "elan_light": ("elan", {"m_elan": 24, "c_elan": 60, "n_share": 1}),
     "escrealm_xl": (
@@ -124,9 +126,9 @@ COUPLED = {"eimn_l", "elan"}
 IN_RUNS = {
     name: SMALL[name]
     for name in (
-        *("artcnn_r16f96", "ecbsr", "edsr", "eimn_l", "elan", "esc", "esc_fp", "escrealm", "flexnet", "gaterv3_r"),
-        *("hit_sng", "hit_srf", "lkfmixer_b", "lmlt_base", "man", "metaflexnet", "mosrv2", "msrresnet", "rtmosr"),
-        *("span_s", "spanplus", "spanplus_st", "swinir_l"),
+        *("artcnn_r16f96", "dis_balanced", "ecbsr", "edsr", "eimn_l", "elan", "esc", "esc_fp", "escrealm", "flexnet"),
+        *("gaterv3_r", "hit_sng", "hit_srf", "lkfmixer_b", "lmlt_base", "man", "metaflexnet", "mosrv2", "msrresnet"),
+        *("rtmosr", "span_s", "spanplus", "spanplus_st", "swinir_l"),
     )
 }
 """Networks that are trained and exported beside those of the library; the tests of runs have the others."""

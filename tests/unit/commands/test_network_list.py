@@ -139,6 +139,7 @@ def test_aliases_and_sizes_of_an_architecture() -> None:
         "man_tiny",
         "artcnn_r8f64",
         "eimn_a",
+        "dis_fast",
         "elan_light",
         "esc_fp",
         "esc_large",

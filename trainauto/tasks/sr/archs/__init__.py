@@ -2,6 +2,7 @@
 
 from trainauto.tasks.sr.archs.artcnn_arch import ArtCNN
 from trainauto.tasks.sr.archs.compact_arch import SRVGGNetCompact
+from trainauto.tasks.sr.archs.dis_arch import DIS
 from trainauto.tasks.sr.archs.dunet_arch import DUnet
 from trainauto.tasks.sr.archs.ecbsr_arch import ECBSR
 from trainauto.tasks.sr.archs.edsr_arch import EDSR
@@ -35,6 +36,7 @@ from trainauto.tasks.sr.archs.vgg_discriminator_arch import VGGStyleDiscriminato
 
 __all__ = [
     "ARCHS",
+    "DIS",
     "ECBSR",
     "EDSR",
     "EIMN",

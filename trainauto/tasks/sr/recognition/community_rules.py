@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from trainauto.core.words import counted
-from trainauto.tasks.sr.recognition.rules import Guess, Shapes, _count, _given, _head, _root
+from trainauto.tasks.sr.recognition.rules import Guess, Shapes, _count, _given, _head, _root, _shuffled
 
 
 def _artcnn(shapes: Shapes) -> Guess | None:
@@ -364,6 +364,23 @@ def _eimn(shapes: Shapes) -> Guess | None:
     return Guess("EIMN", ("eimn_l", "eimn_a"), scale, sizes, arguments)
 
 
+def _dis(shapes: Shapes) -> Guess | None:
+    if not {"head.weight", "head_act.weight", "fusion.weight", "tail.weight"} <= shapes.keys():
+        return None
+    features, taken = shapes["head.weight"][:2]
+    blocks = _count(shapes, r"body\.(\d+)\.")
+    arguments: dict[str, Any] = {
+        "num_in_ch": taken,
+        "num_out_ch": shapes["tail.weight"][0],
+        "num_features": features,
+        "num_blocks": blocks,
+        "use_depthwise": "body.0.dw_conv.depthwise.weight" in shapes,
+    }
+    sizes = (f"{features} features", counted(blocks, "block"))
+    scale = _shuffled(shapes, r"upsampler\.(?:\d\.)?conv")
+    return Guess("DIS", ("dis_balanced", "dis_fast"), scale, sizes, arguments)
+
+
 COMMUNITY_RULES: tuple[Callable[[Shapes], Guess | None], ...] = (
     _artcnn,
     _rtmosr,
@@ -377,4 +394,5 @@ COMMUNITY_RULES: tuple[Callable[[Shapes], Guess | None], ...] = (
     _flexnet,
     _lkfmixer,
     _eimn,
+    _dis,
 )

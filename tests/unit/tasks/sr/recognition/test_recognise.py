@@ -99,6 +99,8 @@ CASES: list[tuple[str, dict[str, Any], str, str]] = [
     ("lmlt_tiny", {"n_blocks": 1, "ffn_scale": 1.5}, "LMLT x4, 36 features, 1 block", "ffn_scale: 1.5 }"),
     ("eimn_a", {"scale": 3, "depths": 2}, "EIMN x3, 64 features, 28 blocks", "{ type: eimn_a, depths: 2 }"),
     ("eimn_l", {"num_stages": 1, "mlp_ratios": 2.0}, "EIMN x4, 64 features, 1 block", "mlp_ratios: 2.0 }"),
+    ("dis_fast", {"scale": 3}, "DIS x3, 32 features, 8 blocks", "{ type: dis_fast }"),
+    ("dis_balanced", {"use_depthwise": True}, "DIS x4, 32 features, 12 blocks", "use_depthwise: true }"),
 ]
 
 
