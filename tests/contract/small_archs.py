@@ -57,6 +57,7 @@ SMALL = {
     "lmlt_base": {"dim": 8, "n_blocks": 1},
     "elan": {"c_elan": 15, "m_elan": 2, "n_share": 1, "window_sizes": [2, 4, 8]},
     "dis_balanced": {"num_features": 6, "num_blocks": 1},
+    "sebica": {"N": 6},
     "eimn_l": {"embed_dims": 8, "num_stages": 2},
     "escrealm": {
         "dim": 8,
@@ -104,6 +105,7 @@ PRESETS: dict[str, tuple[str, dict[str, object]]] = {
     "lmlt_large": ("lmlt_base", {"dim": 84}),
     "lmlt_tiny": ("lmlt_base", {"dim": 36}),
     "dis_fast": ("dis_balanced", {"num_blocks": 8}),
+    "sebica_mini": ("sebica", {"N": 8}),
     "eimn_a": ("eimn_l", {"num_stages": 14}),
     "elan_light": ("elan", {"m_elan": 24, "c_elan": 60, "n_share": 1}),
     "escrealm_xl": (
@@ -120,7 +122,7 @@ PRESETS: dict[str, tuple[str, dict[str, object]]] = {
 }
 """Networks that are another one with other defaults: the name of that one, and those defaults."""
 
-COUPLED = {"eimn_l", "elan"}
+COUPLED = {"eimn_l", "elan", "sebica"}
 """Networks whose batch norm couples the samples of a batch in training."""
 
 IN_RUNS = {
@@ -128,7 +130,7 @@ IN_RUNS = {
     for name in (
         *("artcnn_r16f96", "dis_balanced", "ecbsr", "edsr", "eimn_l", "elan", "esc", "esc_fp", "escrealm", "flexnet"),
         *("gaterv3_r", "hit_sng", "hit_srf", "lkfmixer_b", "lmlt_base", "man", "metaflexnet", "mosrv2", "msrresnet"),
-        *("rtmosr", "span_s", "spanplus", "spanplus_st", "swinir_l"),
+        *("rtmosr", "sebica", "span_s", "spanplus", "spanplus_st", "swinir_l"),
     )
 }
 """Networks that are trained and exported beside those of the library; the tests of runs have the others."""

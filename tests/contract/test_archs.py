@@ -329,6 +329,8 @@ BAD = [
     ("dis_balanced", {"scale": 8}, "scale must be one of 1, 2, 3, 4, got 8"),
     ("dis_balanced", {"num_features": 0}, "num_features must be a whole number of at least 1"),
     ("dis_balanced", {"num_in_ch": 2}, "num_in_ch must be 1 or equal num_out_ch"),
+    ("sebica", {"mini": True}, "N must be at least 8 with mini, which narrows channels to an eighth; got 6"),
+    ("sebica", {"num_in_ch": 2}, "num_in_ch must be 1 or equal num_out_ch"),
     ("elan", {"window_sizes": [4, 8]}, "window_sizes must be 3, and c_elan a multiple of 3"),
     ("elan", {"n_share": 2}, r"n_share must be a whole number from 0 to below m_elan \(2\), got 2"),
     ("escrealm", {"pdim": 9}, r"pdim must be from 2 to dim \(8\), whose first channels it counts; got 9"),

@@ -8,6 +8,8 @@ with that norm), in training mode, where the power method makes unit vectors of 
 ecbsr are of XPixelGroup/BasicSR at 8d56e3a. Those of spanplus, man, span_s, swinir_l, and from artcnn on are of
 traiNNer-redux at 68629319, with seven digits, but those of esc: neosr-project/neosr at 31c7022, whose head was replaced
 by that of dslisleedh/ESC at e7e6938 for the authors'. All were computed with torch 2.13 on CPU.
+traiNNer-redux at 68629319, with seven digits, but for those that name neosr, which are of neosr-project/neosr at
+31c7022. All were computed with torch 2.13 on CPU.
 """
 
 import json
@@ -20,7 +22,7 @@ from torch import Tensor
 from trainauto.tasks.sr.archs import ARCHS
 
 CASES = json.loads((Path(__file__).parent / "arch_outputs.json").read_text())
-BATCH_NORMS = ("project_inp.1", "norm1", "norm2")
+BATCH_NORMS = ("project_inp.1", "norm1", "norm2", "head.1", "conv.1", "conv.4", "ffn.1", "ffn.4")
 """Those of networks that enlarge; files hold what they count, which is not learned."""
 NOT_LEARNED = (
     *("attn_mask", "relative_position_index", "no_norm", "MetaUpsample", ".mask"),

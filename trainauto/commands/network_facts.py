@@ -67,6 +67,7 @@ PUBLISHED = {
     "RGT": "zhengchen1999/RGT",
     "RTMoSR": "",
     "SAFMN": "sunny2109/SAFMN",
+    "Sebica": "",
     "SeemoRe": "eduardzamfir/seemoredetails",
     "SPAN": f"hongyuanyu/SPAN, {_EVERYBODYS}",
     "SRFormer": "HVision-NKU/SRFormer",

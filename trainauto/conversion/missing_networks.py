@@ -17,7 +17,6 @@ MISSING: Mapping[Project, Mapping[str, str]] = {
         "dwt_s": "hat_s",
         "emt": "swinir_light",
         "scunet_aaf6aa": "nafnet32",
-        "sebica": "safmn",
     },
     Project.BASICSR: {
         "HiFaceGAN": "rrdbnet",
@@ -38,7 +37,6 @@ MISSING: Mapping[Project, Mapping[str, str]] = {
         "ninasr": "rcan",
         "plainusr": "compact",
         "scnet": "safmn",
-        "sebica": "safmn",
     },
 }
 """By project: its name of a network -> the nearest registered here; empty where none is alike."""

@@ -28,7 +28,7 @@ NAMES: Mapping[Project, Mapping[str, str]] = {
 }
 """Names of theirs, in lower case, that are others here."""
 
-SCALES = ("scale", "upscale", "upscaling_factor", "upsampling", "up_scale")
+SCALES = ("scale", "sr_rate", "upscale", "upscaling_factor", "upsampling", "up_scale")
 CHANNELS_IN = ("num_in_ch", "in_chans", "in_nc", "in_ch", "inp_channels", "n_colors", "in_channels", "input_nc")
 CHANNELS_OUT = ("num_out_ch", "out_chans", "out_nc", "out_ch", "out_channels")
 CHECKPOINTING = ("use_chk", "use_checkpoint", "fairscale_checkpoint")
@@ -74,6 +74,7 @@ DEFAULTS: Mapping[tuple[Project, str], Mapping[str, Any]] = {
     (Project.NEOSR, "swinir"): {"img_size": 48},
     (Project.NEOSR, "metaflexnet"): {"dim": 48},
     (Project.NEOSR, "mosrv2"): {"rms_norm": True},
+    (Project.NEOSR, "sebica_mini"): {"mini": True},
     (Project.NEOSR, "atd_light"): {"num_heads": [4, 4, 4, 4]},
     (Project.NEOSR, "srformer_light"): {"embed_dim": 60},
 }

@@ -140,6 +140,7 @@ def test_aliases_and_sizes_of_an_architecture() -> None:
         "artcnn_r8f64",
         "eimn_a",
         "dis_fast",
+        "sebica_mini",
         "elan_light",
         "esc_fp",
         "esc_large",

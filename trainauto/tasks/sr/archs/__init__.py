@@ -28,6 +28,7 @@ from trainauto.tasks.sr.archs.patchgan_arch import (
 from trainauto.tasks.sr.archs.registry import ARCHS, is_discriminator
 from trainauto.tasks.sr.archs.rrdbnet_arch import RRDBNet
 from trainauto.tasks.sr.archs.rtmosr_arch import RTMoSR
+from trainauto.tasks.sr.archs.sebica_arch import Sebica
 from trainauto.tasks.sr.archs.span_arch import SPAN
 from trainauto.tasks.sr.archs.spanplus_arch import SPANPlus
 from trainauto.tasks.sr.archs.swinir_arch import SwinIR
@@ -64,6 +65,7 @@ __all__ = [
     "RTMoSR",
     "SPANPlus",
     "SRVGGNetCompact",
+    "Sebica",
     "SwinIR",
     "UNetDiscriminatorSN",
     "VGGStyleDiscriminator",

@@ -381,6 +381,22 @@ def _dis(shapes: Shapes) -> Guess | None:
     return Guess("DIS", ("dis_balanced", "dis_fast"), scale, sizes, arguments)
 
 
+def _sebica(shapes: Shapes) -> Guess | None:
+    if not {"head.0.weight", "body.0.attn.spatial_attention.0.weight", "tail.0.weight"} <= shapes.keys():
+        return None
+    width, taken = shapes["head.0.weight"][:2]
+    given, scale = _given(shapes["tail.0.weight"][0], taken)
+    blocks = _count(shapes, r"body\.(\d+)\.")
+    arguments: dict[str, Any] = {
+        "num_in_ch": taken,
+        "num_out_ch": given,
+        "N": width,
+        "mini": "body.0.attn.channel_attention.1.weight" in shapes,
+    }
+    sizes = (f"{width} features", counted(blocks, "block"))
+    return Guess("Sebica", ("sebica", "sebica_mini"), scale, sizes, arguments)
+
+
 COMMUNITY_RULES: tuple[Callable[[Shapes], Guess | None], ...] = (
     _artcnn,
     _rtmosr,
@@ -395,4 +411,5 @@ COMMUNITY_RULES: tuple[Callable[[Shapes], Guess | None], ...] = (
     _lkfmixer,
     _eimn,
     _dis,
+    _sebica,
 )

@@ -101,6 +101,8 @@ CASES: list[tuple[str, dict[str, Any], str, str]] = [
     ("eimn_l", {"num_stages": 1, "mlp_ratios": 2.0}, "EIMN x4, 64 features, 1 block", "mlp_ratios: 2.0 }"),
     ("dis_fast", {"scale": 3}, "DIS x3, 32 features, 8 blocks", "{ type: dis_fast }"),
     ("dis_balanced", {"use_depthwise": True}, "DIS x4, 32 features, 12 blocks", "use_depthwise: true }"),
+    ("sebica", {"scale": 3, "N": 24}, "Sebica x3, 24 features, 6 blocks", "{ type: sebica, N: 24 }"),
+    ("sebica_mini", {"mini": True}, "Sebica x4, 8 features, 4 blocks", "{ type: sebica_mini, mini: true }"),
 ]
 
 
