@@ -60,4 +60,4 @@ categories, DCTLSA's heads."""
 
 def scale_of(name: str) -> int:
     """Return a scale that a network does: 2, or 1 for those that do no other."""
-    return 1 if name.startswith("nafnet") else 2
+    return 1 if name.startswith(("cascadedgaze", "nafnet")) else 2

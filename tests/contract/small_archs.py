@@ -58,6 +58,13 @@ SMALL = {
     "elan": {"c_elan": 15, "m_elan": 2, "n_share": 1, "window_sizes": [2, 4, 8]},
     "dis_balanced": {"num_features": 6, "num_blocks": 1},
     "sebica": {"N": 6},
+    "cascadedgaze": {
+        "width": 4,
+        "middle_blk_num": 1,
+        "enc_blk_nums": [1, 1],
+        "dec_blk_nums": [1, 1],
+        "GCE_CONVS_nums": [3, 2],
+    },
     "eimn_l": {"embed_dims": 8, "num_stages": 2},
     "escrealm": {
         "dim": 8,
@@ -122,15 +129,17 @@ PRESETS: dict[str, tuple[str, dict[str, object]]] = {
 }
 """Networks that are another one with other defaults: the name of that one, and those defaults."""
 
+SCALES = {"cascadedgaze": (1,)}
+"""Scales of networks that do not do all of 1, 2 and 4."""
 COUPLED = {"eimn_l", "elan", "sebica"}
 """Networks whose batch norm couples the samples of a batch in training."""
 
 IN_RUNS = {
     name: SMALL[name]
     for name in (
-        *("artcnn_r16f96", "dis_balanced", "ecbsr", "edsr", "eimn_l", "elan", "esc", "esc_fp", "escrealm", "flexnet"),
-        *("gaterv3_r", "hit_sng", "hit_srf", "lkfmixer_b", "lmlt_base", "man", "metaflexnet", "mosrv2", "msrresnet"),
-        *("rtmosr", "sebica", "span_s", "spanplus", "spanplus_st", "swinir_l"),
+        *("artcnn_r16f96", "cascadedgaze", "dis_balanced", "ecbsr", "edsr", "eimn_l", "elan", "esc", "esc_fp"),
+        *("escrealm", "flexnet", "gaterv3_r", "hit_sng", "hit_srf", "lkfmixer_b", "lmlt_base", "man", "metaflexnet"),
+        *("mosrv2", "msrresnet", "rtmosr", "sebica", "span_s", "spanplus", "spanplus_st", "swinir_l"),
     )
 }
 """Networks that are trained and exported beside those of the library; the tests of runs have the others."""
@@ -138,9 +147,14 @@ WHOLE = sorted(SMALL.keys() - PRESETS.keys())
 """Networks that keep every promise by themselves."""
 
 
+def scales_of(name: str) -> tuple[int, ...]:
+    return SCALES.get(name, (1, 2, 4))
+
+
 def build(name: str, seed: int = 7, **arguments: object) -> nn.Module:
     torch.manual_seed(seed)
-    return ARCHS.get(name)(**{**SMALL.get(name, {}), "scale": 2, **arguments})
+    usual = 2 if 2 in scales_of(name) else 1
+    return ARCHS.get(name)(**{**SMALL.get(name, {}), "scale": usual, **arguments})
 
 
 def picture(n: int = 2, channels: int = 3, height: int = 8, width: int = 12) -> Tensor:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.acceptance import only_in_acceptance
-from tests.contract.small_archs import PRESETS, SMALL
+from tests.contract.small_archs import PRESETS, SMALL, scales_of
 from tests.integration.commands import tiny_options, write_options
 from trainauto.archs import ARCHS
 from trainauto.core.plan import Plan
@@ -76,7 +76,7 @@ def test_a_preset_is_recognised_by_its_weights(name: str) -> None:
 def test_a_preset_is_traced(tmp_path: Path, name: str) -> None:
     """Weights, gradients and two moments are four times the weights; activations come on top."""
     network = ARCHS.get(name)
-    scale = 1 if name in ALL and network.library_network.scales == (1,) else 4
+    scale = 1 if (network.library_network.scales if name in ALL else scales_of(name)) == (1,) else 4
     options = tiny_options(tmp_path / "nothing_is_read", scale=scale, network_g={"type": name})
     if scale == 1:
         del options["datasets"]["val"]

@@ -32,6 +32,7 @@ _EVERYBODYS = "openmodeldb.info"
 PUBLISHED = {
     "ArtCNN": "",
     "ATD": "LabShuHangGU/Adaptive-Token-Dictionary",
+    "CascadedGaze": "Ascend-Research/CascadedGaze",
     "Compact": f"xinntao/Real-ESRGAN (docs/model_zoo.md), {_EVERYBODYS}",
     "CRAFT": "AVC2-UESTC/CRAFT-SR",
     "DAT": f"zhengchen1999/DAT, {_EVERYBODYS}",

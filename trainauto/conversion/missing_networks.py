@@ -10,7 +10,6 @@ from trainauto.options.foreign_files import Project
 
 MISSING: Mapping[Project, Mapping[str, str]] = {
     Project.REDUX: {
-        "cascadedgaze": "nafnet64",
         "docres_base": "nafnet64",
         "docres_discriminator": "dunet",
         "dwt": "hat_m",

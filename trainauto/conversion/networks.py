@@ -29,7 +29,17 @@ NAMES: Mapping[Project, Mapping[str, str]] = {
 """Names of theirs, in lower case, that are others here."""
 
 SCALES = ("scale", "sr_rate", "upscale", "upscaling_factor", "upsampling", "up_scale")
-CHANNELS_IN = ("num_in_ch", "in_chans", "in_nc", "in_ch", "inp_channels", "n_colors", "in_channels", "input_nc")
+CHANNELS_IN = (
+    "num_in_ch",
+    "in_chans",
+    "in_nc",
+    "in_ch",
+    "inp_channels",
+    "n_colors",
+    "in_channels",
+    "input_nc",
+    "img_channel",
+)
 CHANNELS_OUT = ("num_out_ch", "out_chans", "out_nc", "out_ch", "out_channels")
 CHECKPOINTING = ("use_chk", "use_checkpoint", "fairscale_checkpoint")
 MEAN_OF_DIV2K = [0.4488, 0.4371, 0.4040]

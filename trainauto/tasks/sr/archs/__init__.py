@@ -1,6 +1,7 @@
 """Networks. Importing this package registers them all; :mod:`.registry` says what each promises."""
 
 from trainauto.tasks.sr.archs.artcnn_arch import ArtCNN
+from trainauto.tasks.sr.archs.cascadedgaze_arch import CascadedGaze
 from trainauto.tasks.sr.archs.compact_arch import SRVGGNetCompact
 from trainauto.tasks.sr.archs.dis_arch import DIS
 from trainauto.tasks.sr.archs.dunet_arch import DUnet
@@ -47,6 +48,7 @@ __all__ = [
     "MAN",
     "SPAN",
     "ArtCNN",
+    "CascadedGaze",
     "DUnet",
     "ESCRealM",
     "FlexNet",

@@ -397,6 +397,28 @@ def _sebica(shapes: Shapes) -> Guess | None:
     return Guess("Sebica", ("sebica", "sebica_mini"), scale, sizes, arguments)
 
 
+def _cascadedgaze(shapes: Shapes) -> Guess | None:
+    cascade = r"encoders\.{}\.0\.GCE\.depthwise_separable_convs\.(\d+)\."
+    levels = _count(shapes, r"encoders\.(\d+)\.0\.GCE\.")
+    if not levels or not {"intro.weight", "ending.weight"} <= shapes.keys():
+        return None
+    width, taken = shapes["intro.weight"][:2]
+    encoders = [_count(shapes, rf"encoders\.{level}\.(\d+)\.") for level in range(levels)]
+    decoders = [_count(shapes, rf"decoders\.{level}\.(\d+)\.") for level in range(levels)]
+    middle = _count(shapes, r"middle_blks\.(\d+)\.")
+    arguments: dict[str, Any] = {
+        "num_in_ch": taken,
+        "num_out_ch": shapes["ending.weight"][0],
+        "width": width,
+        "middle_blk_num": middle,
+        "enc_blk_nums": encoders,
+        "dec_blk_nums": decoders,
+        "GCE_CONVS_nums": [_count(shapes, cascade.format(level)) for level in range(levels)],
+    }
+    sizes = (f"{width} features", counted(sum(encoders) + middle + sum(decoders), "block"))
+    return Guess("CascadedGaze", ("cascadedgaze",), 1, sizes, arguments)
+
+
 COMMUNITY_RULES: tuple[Callable[[Shapes], Guess | None], ...] = (
     _artcnn,
     _rtmosr,
@@ -412,4 +434,5 @@ COMMUNITY_RULES: tuple[Callable[[Shapes], Guess | None], ...] = (
     _eimn,
     _dis,
     _sebica,
+    _cascadedgaze,
 )

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.contract.small_archs import SMALL
+from tests.contract.small_archs import SMALL, scales_of
 from tests.unit.tasks.sr.archs.test_legacy_keys import numbered, released
 from trainauto.tasks.sr.archs import ARCHS, RRDBNet, modern_keys
 from trainauto.tasks.sr.recognition import recognise
@@ -103,6 +103,8 @@ CASES: list[tuple[str, dict[str, Any], str, str]] = [
     ("dis_balanced", {"use_depthwise": True}, "DIS x4, 32 features, 12 blocks", "use_depthwise: true }"),
     ("sebica", {"scale": 3, "N": 24}, "Sebica x3, 24 features, 6 blocks", "{ type: sebica, N: 24 }"),
     ("sebica_mini", {"mini": True}, "Sebica x4, 8 features, 4 blocks", "{ type: sebica_mini, mini: true }"),
+    ("cascadedgaze", {"width": 32}, "CascadedGaze x1, 32 features, 32 blocks", "{ type: cascadedgaze, width: 32 }"),
+    ("cascadedgaze", {"GCE_CONVS_nums": [3, 2, 2, 2]}, "CascadedGaze x1, ", "GCE_CONVS_nums: [3, 2, 2, 2] }"),
 ]
 
 
@@ -122,8 +124,7 @@ def test_networks_are_told_from_names_and_shapes(
     assert {key: value.shape for key, value in rebuilt.items()} == {key: value.shape for key, value in state.items()}
 
 
-@pytest.mark.parametrize("name", sorted(SMALL))
-@pytest.mark.parametrize("scale", [1, 2, 4])
+@pytest.mark.parametrize(("name", "scale"), [(name, scale) for name in sorted(SMALL) for scale in scales_of(name)])
 def test_every_network_is_known_at_every_scale(name: str, scale: int) -> None:
     with torch.device("meta"):
         recognised = recognise(ARCHS.get(name)(**{**SMALL[name], "scale": scale}).state_dict())
