@@ -65,6 +65,7 @@ SMALL = {
         "dec_blk_nums": [1, 1],
         "GCE_CONVS_nums": [3, 2],
     },
+    "scunet_aaf6aa": {"dim": 8, "head_dim": 4, "config": [2, 1, 1, 1, 1, 1, 1], "noise": 0.0},
     "eimn_l": {"embed_dims": 8, "num_stages": 2},
     "escrealm": {
         "dim": 8,
@@ -139,7 +140,8 @@ IN_RUNS = {
     for name in (
         *("artcnn_r16f96", "cascadedgaze", "dis_balanced", "ecbsr", "edsr", "eimn_l", "elan", "esc", "esc_fp"),
         *("escrealm", "flexnet", "gaterv3_r", "hit_sng", "hit_srf", "lkfmixer_b", "lmlt_base", "man", "metaflexnet"),
-        *("mosrv2", "msrresnet", "rtmosr", "sebica", "span_s", "spanplus", "spanplus_st", "swinir_l"),
+        *("mosrv2", "msrresnet", "rtmosr", "scunet_aaf6aa", "sebica", "span_s", "spanplus", "spanplus_st"),
+        "swinir_l",
     )
 }
 """Networks that are trained and exported beside those of the library; the tests of runs have the others."""

@@ -9,7 +9,7 @@ ecbsr are of XPixelGroup/BasicSR at 8d56e3a. Those of spanplus, man, span_s, swi
 traiNNer-redux at 68629319, with seven digits, but those of esc: neosr-project/neosr at 31c7022, whose head was replaced
 by that of dslisleedh/ESC at e7e6938 for the authors'. All were computed with torch 2.13 on CPU.
 traiNNer-redux at 68629319, with seven digits, but for those that name neosr, which are of neosr-project/neosr at
-31c7022. All were computed with torch 2.13 on CPU.
+31c7022. Heads of the published scunet_aaf6aa were narrowed to four channels. All were computed with torch 2.13 on CPU.
 """
 
 import json

@@ -26,6 +26,7 @@ _TITLES = {
     "SRVGGNetCompact": "Compact",
     "ESCRealM": "ESC-Real",
     "GateRV3": "GaterV3",
+    "SCUNetAaf6aa": "SCUNet",
     **dict.fromkeys(("HiTSRF", "HiTSIR", "HiTSNG"), "HiT-SR"),
 }
 _EVERYBODYS = "openmodeldb.info"
@@ -68,6 +69,7 @@ PUBLISHED = {
     "RGT": "zhengchen1999/RGT",
     "RTMoSR": "",
     "SAFMN": "sunny2109/SAFMN",
+    "SCUNet": "aaf6aa/SCUNet, cszn/SCUNet (release of cszn/KAIR v1.0)",
     "Sebica": "",
     "SeemoRe": "eduardzamfir/seemoredetails",
     "SPAN": f"hongyuanyu/SPAN, {_EVERYBODYS}",

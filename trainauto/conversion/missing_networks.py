@@ -15,7 +15,6 @@ MISSING: Mapping[Project, Mapping[str, str]] = {
         "dwt": "hat_m",
         "dwt_s": "hat_s",
         "emt": "swinir_light",
-        "scunet_aaf6aa": "nafnet32",
     },
     Project.BASICSR: {
         "HiFaceGAN": "rrdbnet",

@@ -29,6 +29,7 @@ from trainauto.tasks.sr.archs.patchgan_arch import (
 from trainauto.tasks.sr.archs.registry import ARCHS, is_discriminator
 from trainauto.tasks.sr.archs.rrdbnet_arch import RRDBNet
 from trainauto.tasks.sr.archs.rtmosr_arch import RTMoSR
+from trainauto.tasks.sr.archs.scunet_aaf6aa_arch import SCUNetAaf6aa
 from trainauto.tasks.sr.archs.sebica_arch import Sebica
 from trainauto.tasks.sr.archs.span_arch import SPAN
 from trainauto.tasks.sr.archs.spanplus_arch import SPANPlus
@@ -65,6 +66,7 @@ __all__ = [
     "PatchGANDiscriminatorSN",
     "RRDBNet",
     "RTMoSR",
+    "SCUNetAaf6aa",
     "SPANPlus",
     "SRVGGNetCompact",
     "Sebica",

@@ -419,6 +419,28 @@ def _cascadedgaze(shapes: Shapes) -> Guess | None:
     return Guess("CascadedGaze", ("cascadedgaze",), 1, sizes, arguments)
 
 
+def _scunet_aaf6aa(shapes: Shapes) -> Guess | None:
+    table = shapes.get("m_down1.0.trans_block.msa.relative_position_params", ())
+    if len(table) != 3 or not {"m_head.0.weight", "m_tail.0.weight"} <= shapes.keys():
+        return None
+    dim, taken = shapes["m_head.0.weight"][:2]
+    stages = ("m_down1", "m_down2", "m_down3", "m_body", "m_up3", "m_up2", "m_up1")
+    blocks = [_count(shapes, rf"{stage}\.(\d+)\.trans_block\.") for stage in stages]
+    enlargements = _count(shapes, r"m_upsample\.0\.up\.(\d+)\.weight") - 1
+    scale = 2 ** max(enlargements, 0)
+    arguments: dict[str, Any] = {
+        "num_in_ch": taken,
+        "num_out_ch": shapes["m_tail.0.weight"][0],
+        "config": blocks,
+        "dim": dim,
+        "residual": "m_res.0.weight" in shapes,
+        "head_dim": dim // 2 // table[0],
+    }
+    sizes = (f"{dim} features", counted(sum(blocks), "block"))
+    unsure = "input_resolution may be 64, which shifts fewer blocks" if scale > 1 else ""
+    return Guess("SCUNet", ("scunet_aaf6aa",), scale, sizes, arguments, unsure)
+
+
 COMMUNITY_RULES: tuple[Callable[[Shapes], Guess | None], ...] = (
     _artcnn,
     _rtmosr,
@@ -435,4 +457,5 @@ COMMUNITY_RULES: tuple[Callable[[Shapes], Guess | None], ...] = (
     _dis,
     _sebica,
     _cascadedgaze,
+    _scunet_aaf6aa,
 )

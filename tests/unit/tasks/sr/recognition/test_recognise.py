@@ -105,6 +105,9 @@ CASES: list[tuple[str, dict[str, Any], str, str]] = [
     ("sebica_mini", {"mini": True}, "Sebica x4, 8 features, 4 blocks", "{ type: sebica_mini, mini: true }"),
     ("cascadedgaze", {"width": 32}, "CascadedGaze x1, 32 features, 32 blocks", "{ type: cascadedgaze, width: 32 }"),
     ("cascadedgaze", {"GCE_CONVS_nums": [3, 2, 2, 2]}, "CascadedGaze x1, ", "GCE_CONVS_nums: [3, 2, 2, 2] }"),
+    ("scunet_aaf6aa", {"scale": 2}, "SCUNet x2, 64 features, 14 blocks", "{ type: scunet_aaf6aa }"),
+    ("scunet_aaf6aa", {"scale": 1, "residual": False}, "SCUNet x1, ", "{ type: scunet_aaf6aa, residual: false }"),
+    ("scunet_aaf6aa", {"scale": 8, "config": [4] * 7, "head_dim": 16}, "SCUNet x8, ", "head_dim: 16 }"),
 ]
 
 
