@@ -66,6 +66,15 @@ SMALL = {
         "GCE_CONVS_nums": [3, 2],
     },
     "scunet_aaf6aa": {"dim": 8, "head_dim": 4, "config": [2, 1, 1, 1, 1, 1, 1], "noise": 0.0},
+    "dwt": {
+        "embed_dim": 12,
+        "depths": [2, 2],
+        "num_heads": [2, 3],
+        "window_size": 4,
+        "img_size": 16,
+        "drop_path_rate": 0.0,
+        "layer_kinds": [[0, -1], [0, 2]],
+    },
     "eimn_l": {"embed_dims": 8, "num_stages": 2},
     "escrealm": {
         "dim": 8,
@@ -114,6 +123,7 @@ PRESETS: dict[str, tuple[str, dict[str, object]]] = {
     "lmlt_tiny": ("lmlt_base", {"dim": 36}),
     "dis_fast": ("dis_balanced", {"num_blocks": 8}),
     "sebica_mini": ("sebica", {"N": 8}),
+    "dwt_s": ("dwt", {"window_size": 8}),
     "eimn_a": ("eimn_l", {"num_stages": 14}),
     "elan_light": ("elan", {"m_elan": 24, "c_elan": 60, "n_share": 1}),
     "escrealm_xl": (
@@ -138,7 +148,7 @@ COUPLED = {"eimn_l", "elan", "sebica"}
 IN_RUNS = {
     name: SMALL[name]
     for name in (
-        *("artcnn_r16f96", "cascadedgaze", "dis_balanced", "ecbsr", "edsr", "eimn_l", "elan", "esc", "esc_fp"),
+        *("artcnn_r16f96", "cascadedgaze", "dis_balanced", "dwt", "ecbsr", "edsr", "eimn_l", "elan", "esc", "esc_fp"),
         *("escrealm", "flexnet", "gaterv3_r", "hit_sng", "hit_srf", "lkfmixer_b", "lmlt_base", "man", "metaflexnet"),
         *("mosrv2", "msrresnet", "rtmosr", "scunet_aaf6aa", "sebica", "span_s", "spanplus", "spanplus_st"),
         "swinir_l",

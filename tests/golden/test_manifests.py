@@ -83,7 +83,7 @@ PRESETS: dict[str, dict[str, Any]] = json.loads((Path(__file__).parent / "preset
 @pytest.mark.parametrize("name", PRESETS)
 def test_a_preset_has_the_names_and_shapes_of_the_published_code_and_is_recognised_by_them(name: str):
     published = PRESETS[name]
-    with torch.device("meta"):
+    with torch.device("cpu" if name.startswith("dwt") else "meta"):  # its masks tell DWT from SwinIR
         network = ARCHS.get(published["network"])(**published["arguments"])
     state = network.state_dict()
     lines = sorted(f"{key} {list(value.shape)}" for key, value in state.items())

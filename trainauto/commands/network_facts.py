@@ -41,6 +41,7 @@ PUBLISHED = {
     "DIS": "",
     "DITN": "yongliuy/DITN",
     "DRCT": "ming053l/DRCT",
+    "DWT": "",
     "EDSR": "XPixelGroup/BasicSR (docs/ModelZoo.md)",
     "EIMN": "liux520/EIMN",
     "ELAN": "xindongzhang/ELAN",

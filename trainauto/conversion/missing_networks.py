@@ -12,8 +12,6 @@ MISSING: Mapping[Project, Mapping[str, str]] = {
     Project.REDUX: {
         "docres_base": "nafnet64",
         "docres_discriminator": "dunet",
-        "dwt": "hat_m",
-        "dwt_s": "hat_s",
         "emt": "swinir_light",
     },
     Project.BASICSR: {

@@ -141,6 +141,7 @@ def test_aliases_and_sizes_of_an_architecture() -> None:
         "eimn_a",
         "dis_fast",
         "sebica_mini",
+        "dwt_s",
         "elan_light",
         "esc_fp",
         "esc_large",

@@ -5,6 +5,7 @@ from trainauto.tasks.sr.archs.cascadedgaze_arch import CascadedGaze
 from trainauto.tasks.sr.archs.compact_arch import SRVGGNetCompact
 from trainauto.tasks.sr.archs.dis_arch import DIS
 from trainauto.tasks.sr.archs.dunet_arch import DUnet
+from trainauto.tasks.sr.archs.dwt_arch import DWT
 from trainauto.tasks.sr.archs.ecbsr_arch import ECBSR
 from trainauto.tasks.sr.archs.edsr_arch import EDSR
 from trainauto.tasks.sr.archs.eimn_arch import EIMN
@@ -40,6 +41,7 @@ from trainauto.tasks.sr.archs.vgg_discriminator_arch import VGGStyleDiscriminato
 __all__ = [
     "ARCHS",
     "DIS",
+    "DWT",
     "ECBSR",
     "EDSR",
     "EIMN",

@@ -12,6 +12,7 @@ from trainauto.core.errors import InputError
 from trainauto.tasks.sr.archs import ARCHS
 from trainauto.tasks.sr.recognition.community_rules import COMMUNITY_RULES
 from trainauto.tasks.sr.recognition.declared import declared
+from trainauto.tasks.sr.recognition.dilated_rule import of_dilated_windows
 from trainauto.tasks.sr.recognition.library_rule import of_library
 from trainauto.tasks.sr.recognition.recognised import Recognised, simplest
 from trainauto.tasks.sr.recognition.rules import RULES, Guess, Shapes
@@ -98,7 +99,7 @@ def _is_small(value: Any, told: Any) -> bool:
 def _told(state: Mapping[str, Tensor]) -> Recognised | None:
     """Return the network that weights are of, by themselves."""
     shapes = {name: tuple(tensor.shape) for name, tensor in state.items()}
-    for rule in (*RULES, *COMMUNITY_RULES):
+    for rule in (lambda _: of_dilated_windows(state), *RULES, *COMMUNITY_RULES):
         try:
             guess = rule(shapes)
         except (KeyError, IndexError, ValueError, ZeroDivisionError):  # names half match those of the network

@@ -9,6 +9,7 @@ import torch
 from tests.contract.small_archs import SMALL, scales_of
 from tests.unit.tasks.sr.archs.test_legacy_keys import numbered, released
 from trainauto.tasks.sr.archs import ARCHS, RRDBNet, modern_keys
+from trainauto.tasks.sr.archs.dwt_arch import KINDS
 from trainauto.tasks.sr.recognition import recognise
 from trainauto.tasks.sr.recognition.declared import declared
 
@@ -133,6 +134,21 @@ def test_every_network_is_known_at_every_scale(name: str, scale: int) -> None:
         recognised = recognise(ARCHS.get(name)(**{**SMALL[name], "scale": scale}).state_dict())
     assert recognised is not None
     assert recognised.scale == scale
+
+
+@pytest.mark.parametrize("kinds", [KINDS, [[0, 4], [0, -1]]])
+def test_dilated_windows_are_told_from_SwinIRs_by_their_masks(kinds: list[list[int]]) -> None:
+    depths = [2] * len(kinds)
+    arguments = {"embed_dim": 6, "depths": depths, "num_heads": [1] * len(kinds), "layer_kinds": kinds}
+    state = ARCHS.get("dwt_s")(**arguments).half().state_dict()
+    told = recognise(state)
+    assert told is not None
+    assert (told.title, told.name, "layer_kinds" in told.arguments) == ("DWT", "dwt_s", kinds is not KINDS)
+    assert told.arguments.get("layer_kinds", kinds) == kinds
+    del arguments["layer_kinds"]
+    told = recognise(ARCHS.get("swinir")(**arguments).state_dict())
+    assert told is not None
+    assert told.title == "SwinIR"
 
 
 def test_the_scale_is_written_where_it_is_another() -> None:
