@@ -150,7 +150,7 @@ input at scale 4. It uses bfloat16 autocast, an L1 loss, AdamW and averaged weig
 
 - The number is the largest batch that fits at that crop; {most}+ is the largest that was tried. If it is smaller than
 {batch}, the recipe needs micro-batches, smaller crops, or `memory: {{gradient_checkpointing: true}}`. DAT, DCTLSA,
-EIMN, ELAN and Sebica cannot use micro-batches, since they have BatchNorm.
+EIMN, ELAN, EMT and Sebica cannot use micro-batches, since they have BatchNorm.
 
 - *spandrel* marks networks from the package spandrel (`{install}`); the others are trainauto's own.
 

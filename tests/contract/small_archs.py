@@ -75,6 +75,7 @@ SMALL = {
         "drop_path_rate": 0.0,
         "layer_kinds": [[0, -1], [0, 2]],
     },
+    "emt": {"dim": 30, "n_blocks": 1, "n_layers": 3, "rgb_range": 1.0},
     "eimn_l": {"embed_dims": 8, "num_stages": 2},
     "escrealm": {
         "dim": 8,
@@ -142,16 +143,16 @@ PRESETS: dict[str, tuple[str, dict[str, object]]] = {
 
 SCALES = {"cascadedgaze": (1,)}
 """Scales of networks that do not do all of 1, 2 and 4."""
-COUPLED = {"eimn_l", "elan", "sebica"}
+COUPLED = {"eimn_l", "elan", "emt", "sebica"}
 """Networks whose batch norm couples the samples of a batch in training."""
 
 IN_RUNS = {
     name: SMALL[name]
     for name in (
-        *("artcnn_r16f96", "cascadedgaze", "dis_balanced", "dwt", "ecbsr", "edsr", "eimn_l", "elan", "esc", "esc_fp"),
-        *("escrealm", "flexnet", "gaterv3_r", "hit_sng", "hit_srf", "lkfmixer_b", "lmlt_base", "man", "metaflexnet"),
-        *("mosrv2", "msrresnet", "rtmosr", "scunet_aaf6aa", "sebica", "span_s", "spanplus", "spanplus_st"),
-        "swinir_l",
+        *("artcnn_r16f96", "cascadedgaze", "dis_balanced", "dwt", "ecbsr", "edsr", "eimn_l", "elan", "emt", "esc"),
+        *("esc_fp", "escrealm", "flexnet", "gaterv3_r", "hit_sng", "hit_srf", "lkfmixer_b", "lmlt_base", "man"),
+        *("metaflexnet", "mosrv2", "msrresnet", "rtmosr", "scunet_aaf6aa", "sebica", "span_s", "spanplus"),
+        *("spanplus_st", "swinir_l"),
     )
 }
 """Networks that are trained and exported beside those of the library; the tests of runs have the others."""

@@ -42,8 +42,7 @@ from trainauto.tasks.sr.spandrel_archs.network import any_size_class
 
 Write = Callable[..., Path]
 
-HELD_MIB = {"grl_b": 700, "realcugan": 160, "craft": 96, "metaflexnet": 96}
-HELD_MIB = {"grl_b": 700, "realcugan": 160, "craft": 96, "scunet_aaf6aa": 320}
+HELD_MIB = {"grl_b": 700, "realcugan": 160, "craft": 96, "metaflexnet": 96, "emt": 160, "scunet_aaf6aa": 320}
 """Budgets of networks whose smallest crops take more than those of the others."""
 STEPS = 20
 TRIED = {**SMALL_LIBRARY, **IN_RUNS}

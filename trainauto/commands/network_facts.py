@@ -46,6 +46,7 @@ PUBLISHED = {
     "EIMN": "liux520/EIMN",
     "ELAN": "xindongzhang/ELAN",
     "ESC": "dslisleedh/ESC",
+    "EMT": "Fried-Rice-Lab/FriedRiceLab",
     "ESC-Real": "dslisleedh/ESC",
     "ESRGAN": f"xinntao/Real-ESRGAN (docs/model_zoo.md), xinntao/ESRGAN, cszn/BSRGAN, {_EVERYBODYS}",
     "FDAT": "the-database/traiNNer-redux (release pretrained-models)",

@@ -12,7 +12,6 @@ MISSING: Mapping[Project, Mapping[str, str]] = {
     Project.REDUX: {
         "docres_base": "nafnet64",
         "docres_discriminator": "dunet",
-        "emt": "swinir_light",
     },
     Project.BASICSR: {
         "HiFaceGAN": "rrdbnet",

@@ -10,6 +10,7 @@ from trainauto.tasks.sr.archs.ecbsr_arch import ECBSR
 from trainauto.tasks.sr.archs.edsr_arch import EDSR
 from trainauto.tasks.sr.archs.eimn_arch import EIMN
 from trainauto.tasks.sr.archs.elan_arch import ELAN
+from trainauto.tasks.sr.archs.emt_arch import EMT
 from trainauto.tasks.sr.archs.esc_arch import ESC
 from trainauto.tasks.sr.archs.escreal_arch import ESCRealM
 from trainauto.tasks.sr.archs.flexnet_arch import FlexNet
@@ -46,6 +47,7 @@ __all__ = [
     "EDSR",
     "EIMN",
     "ELAN",
+    "EMT",
     "ESC",
     "LMLT",
     "MAN",

@@ -14,8 +14,8 @@ networks by name and share one registry, as in BasicSR; the attribute tells whic
 One that judges images of a single size says which by ``input_size``, in pixels; it mirrors smaller ones up to it. One
 that judges a batch as a whole has ``couples_samples = True``.
 
-Images are floats in [0, 1]. BatchNorm, too, couples the samples of a batch, which then runs whole; EIMN, ELAN and
-Sebica have it.
+Images are floats in [0, 1]. BatchNorm, too, couples the samples of a batch, which then runs whole; EIMN, ELAN, EMT
+and Sebica have it.
 """
 
 import inspect

@@ -441,6 +441,30 @@ def _scunet_aaf6aa(shapes: Shapes) -> Guess | None:
     return Guess("SCUNet", ("scunet_aaf6aa",), scale, sizes, arguments, unsure)
 
 
+def _emt(shapes: Shapes) -> Guess | None:
+    first = "body.0.mlp_list.0.fc1.weight"
+    if not {"head.weight", first, "add_mean.bias", "tail.0.weight"} <= shapes.keys():
+        return None
+    dim, taken = shapes["head.weight"][:2]
+    given, blocks = shapes["add_mean.bias"][0], _count(shapes, r"body\.(\d+)\.")
+    arguments: dict[str, Any] = {
+        "num_in_ch": taken,
+        "num_out_ch": given,
+        "dim": dim,
+        "n_blocks": blocks,
+        "n_layers": _count(shapes, r"body\.0\.mlp_list\.(\d+)\."),
+        "n_GTLs": _count(shapes, r"body\.0\.sa_list\.(\d+)\.proj\."),
+        "num_heads": next((heads for heads in (3, 2) if dim % (2 * heads) == 0), 1),
+        "mlp_ratio": shapes[first][0] // dim,
+    }
+    scale = _shuffled(shapes, r"tail\.\d+")
+    if "tail.2.weight" not in shapes:
+        scale = _root(shapes["tail.0.weight"][0] / given)
+        arguments |= {"upsampler": "pixelshuffledirect"} if scale > 1 else {}
+    sizes = (f"{dim} features", counted(blocks, "block"))
+    return Guess("EMT", ("emt",), scale, sizes, arguments, "num_heads, window_list and shift_list have no weights")
+
+
 COMMUNITY_RULES: tuple[Callable[[Shapes], Guess | None], ...] = (
     _artcnn,
     _rtmosr,
@@ -458,4 +482,5 @@ COMMUNITY_RULES: tuple[Callable[[Shapes], Guess | None], ...] = (
     _sebica,
     _cascadedgaze,
     _scunet_aaf6aa,
+    _emt,
 )

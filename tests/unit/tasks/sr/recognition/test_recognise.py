@@ -109,6 +109,9 @@ CASES: list[tuple[str, dict[str, Any], str, str]] = [
     ("scunet_aaf6aa", {"scale": 2}, "SCUNet x2, 64 features, 14 blocks", "{ type: scunet_aaf6aa }"),
     ("scunet_aaf6aa", {"scale": 1, "residual": False}, "SCUNet x1, ", "{ type: scunet_aaf6aa, residual: false }"),
     ("scunet_aaf6aa", {"scale": 8, "config": [4] * 7, "head_dim": 16}, "SCUNet x8, ", "head_dim: 16 }"),
+    ("emt", {"scale": 3, "n_blocks": 2}, "EMT x3, 60 features, 2 blocks", "{ type: emt, n_blocks: 2 }"),
+    ("emt", {"scale": 1, "n_layers": 3, "n_GTLs": 1}, "EMT x1, ", "{ type: emt, n_layers: 3, n_GTLs: 1 }"),
+    ("emt", {"upsampler": "pixelshuffledirect"}, "EMT x4, ", "{ type: emt, upsampler: pixelshuffledirect }"),
 ]
 
 
