@@ -186,8 +186,8 @@ def test_networks_of_other_projects_that_are_missing(capsys: pytest.CaptureFixtu
     assert main(["list", "archs", "--missing"]) == 0
     out = capsys.readouterr().out
     assert max(map(len, out.splitlines())) <= 80
-    assert "\nscunet_aaf6aa           nafnet32                           traiNNer-redux\n" in out
-    assert "\nsebica                  safmn                              traiNNer-redux, neosr\n" in out
+    assert "\ndocres_base             nafnet64                           traiNNer-redux\n" in out
+    assert "\nhma                     hat_s                              neosr\n" in out
     assert "\nStyleGAN2Generator      nothing alike                      BasicSR\n" in out
     assert main(["list", "archs", "--missing", "--json"]) == 0
     listed = {entry.pop("name"): entry for entry in json.loads(capsys.readouterr().out)}

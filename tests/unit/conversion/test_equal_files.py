@@ -37,7 +37,7 @@ def test_every_network_of_these_files_is_here(file: Path) -> None:
 
 @pytest.mark.parametrize(
     ("name", "near"),
-    [("HiFaceGAN", "rrdbnet"), ("scunet_aaf6aa", "nafnet32"), ("hma_medium", "hat_s"), ("EDVR", "networks of single")],
+    [("HiFaceGAN", "rrdbnet"), ("docres_base", "nafnet64"), ("hma_medium", "hat_s"), ("EDVR", "networks of single")],
 )
 def test_a_network_that_is_not_here_is_named_and_written_as_it_was(name: str, near: str) -> None:
     theirs = read_foreign(FOLDER / "basicsr_msrresnet.yml").value
