@@ -156,6 +156,7 @@ IN_RUNS = {
     )
 }
 """Networks that are trained and exported beside those of the library; the tests of runs have the others."""
+IN_RUNS["scunet_aaf6aa"] = {**SMALL["scunet_aaf6aa"], "noise": 0.05}  # resumed runs draw it as whole ones do
 WHOLE = sorted(SMALL.keys() - PRESETS.keys())
 """Networks that keep every promise by themselves."""
 
