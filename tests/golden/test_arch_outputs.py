@@ -7,9 +7,8 @@ the-database/traiNNer-redux at 68629319 (dunet, patchgandiscriminatorsn, multisc
 with that norm), in training mode, where the power method makes unit vectors of the sines. Those of edsr, msrresnet and
 ecbsr are of XPixelGroup/BasicSR at 8d56e3a. Those of spanplus, man, span_s, swinir_l, and from artcnn on are of
 traiNNer-redux at 68629319, with seven digits, but those of esc: neosr-project/neosr at 31c7022, whose head was replaced
-by that of dslisleedh/ESC at e7e6938 for the authors'. All were computed with torch 2.13 on CPU.
-traiNNer-redux at 68629319, with seven digits, but for those that name neosr, which are of neosr-project/neosr at
-31c7022. Heads of the published scunet_aaf6aa were narrowed to four channels. All were computed with torch 2.13 on CPU.
+by that of dslisleedh/ESC at e7e6938 for the authors'. A case that names neosr is of it, too. Heads of the published
+scunet_aaf6aa were narrowed to four channels. All were computed with torch 2.13 on CPU.
 """
 
 import json

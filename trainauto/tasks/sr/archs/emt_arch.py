@@ -201,6 +201,12 @@ class EMT(nn.Module):
         self.body = nn.Sequential(*blocks)
         self.tail = nn.Sequential(*_head(upsampler, scale, dim, num_out_ch))
 
+    @property
+    def checkpoint_blocks(self) -> tuple[nn.Module, ...]:
+        """What gradient checkpointing runs again: attention, moved pixels and perceptrons, each by itself."""
+        kinds = StripeAttention | PixelMixer | ShiftedMlp
+        return tuple(module for module in self.modules() if isinstance(module, kinds))
+
     def forward(self, image: Tensor) -> Tensor:
         """Enlarge (N, num_in_ch, H, W) to (N, num_out_ch, H * scale, W * scale)."""
         shallow = self.head(self.sub_mean(image))
