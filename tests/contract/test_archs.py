@@ -237,7 +237,10 @@ def test_channels_last(name: str):
         ("swinir_light", True),
         *(
             pytest.param(name, training, marks=only_in_acceptance)
-            for name in ("ecbsr", "edsr", "man", "msrresnet", "spanplus", "spanplus_st")
+            for name in (
+                *("cascadedgaze", "dis_balanced", "dwt", "ecbsr", "edsr", "eimn_l", "emt", "man", "msrresnet"),
+                *("sebica", "spanplus", "spanplus_st"),
+            )
             for training in (True, False)
         ),
     ],

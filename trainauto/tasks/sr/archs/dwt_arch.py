@@ -41,12 +41,11 @@ def to_dilated_windows(features: Tensor, window_size: int, parts: int) -> Tensor
     return cut.permute(0, 1, 4, 3, 6, 2, 5, 7).reshape(n, parts**2, rows * columns, window_size**2, channels)
 
 
-def from_dilated_windows(windows: Tensor, height: int, width: int, parts: int) -> Tensor:
+def from_dilated_windows(windows: Tensor, height: int, width: int, window_size: int, parts: int) -> Tensor:
     """Put windows of :func:`to_dilated_windows` together again: (N, height, width, C)."""
-    n, _, _, pixels, channels = windows.shape
-    side = math.isqrt(pixels)
-    rows, columns = height // side // parts, width // side // parts
-    cut = windows.reshape(n, parts, parts, rows, columns, side, side, channels)
+    n, channels = windows.shape[0], windows.shape[-1]
+    rows, columns = height // window_size // parts, width // window_size // parts
+    cut = windows.reshape(n, parts, parts, rows, columns, window_size, window_size, channels)
     return cut.permute(0, 1, 5, 3, 2, 6, 4, 7).reshape(n, height, width, channels)
 
 
@@ -74,7 +73,7 @@ class DilatedBlock(SwinBlock):
         shifted = features.roll((-self.shift, -self.shift), (1, 2))
         windows = to_dilated_windows(shifted, self.window_size, self.parts)
         attended = self.attn(windows, None if mask is None else mask_of_parts(mask, self.parts))
-        joined = from_dilated_windows(attended, height, width, self.parts)
+        joined = from_dilated_windows(attended, height, width, self.window_size, self.parts)
         return joined.roll((self.shift, self.shift), (1, 2))
 
 

@@ -438,6 +438,8 @@ def _scunet_aaf6aa(shapes: Shapes) -> Guess | None:
     }
     sizes = (f"{dim} features", counted(sum(blocks), "block"))
     unsure = "input_resolution may be 64, which shifts fewer blocks" if scale > 1 else ""
+    if "m_res.0.weight" not in shapes and scale == 1:
+        unsure = "the original SCUNet has the same weights, and pads images by less"
     return Guess("SCUNet", ("scunet_aaf6aa",), scale, sizes, arguments, unsure)
 
 
