@@ -51,12 +51,12 @@ def test_what_the_tokenizer_says_is_filled_in() -> None:
         (
             {"config": LLAMA, "lora": LoraSettings(target_modules=["q_prj"])},
             "no layer of the model is called 'q_prj'\n.*Did you mean 'q_proj'.* Its layers are .*v_proj",
-            "target_modules",
+            "lora.target_modules",
         ),
         (
             {"config": GPT2, "lora": LoraSettings(target_modules=["query"])},
             "no layer of the model is called 'query'\n.*Known: c_attn, c_fc, c_proj",
-            "target_modules",
+            "lora.target_modules",
         ),
     ],
 )
