@@ -100,6 +100,10 @@ def steered(folder: Path) -> dict[str, Any]:
     return sr_options(training_automations={"DynamicBatchSizeOptimizer": controller})
 
 
+NO_DROPOUT = {"attn_pdrop": 0.0, "resid_pdrop": 0.0, "embd_pdrop": 0.0}
+"""Random masks of micro-batches are other ones than those of a whole batch."""
+
+
 def text(folder: Path) -> dict[str, Any]:
     """Prepare a language model."""
     numbers = np.random.default_rng(1)
@@ -112,7 +116,9 @@ def text(folder: Path) -> dict[str, Any]:
         "device": "cpu",
         "num_threads": 1,
         "manual_seed": 3,
-        "model": {"config": {"model_type": "gpt2", "n_embd": 16, "n_layer": 2, "n_head": 2, "n_positions": 64}},
+        "model": {
+            "config": {"model_type": "gpt2", "n_embd": 16, "n_layer": 2, "n_head": 2, "n_positions": 64, **NO_DROPOUT}
+        },
         "tokenizer": {"train": {"vocab_size": 300}},
         "datasets": {"train": {"path": "texts.txt", "split": "lines", "max_length": 32}, "val": {"share": 0.1}},
         "train": {

@@ -137,6 +137,38 @@ def test_flexnet_evaluates_what_it_trained_and_saves_merged_convolutions():
     torch.testing.assert_close(network.get_submodule(name)(features), convolved, rtol=1e-4, atol=1e-5)
 
 
+def test_flexnet_keeps_its_own_scale_and_refuses_files_of_another_window():
+    network = build("flexnet", upsampler="nearest+conv")
+    state = build("flexnet", upsampler="nearest+conv", scale=3).state_dict()
+    network.load_state_dict(state)
+    assert (state["scale_factor"], network.state_dict()["scale_factor"]) == (3, 2)
+    state["window_size"] = torch.tensor(16, dtype=torch.uint8)
+    with pytest.raises(RuntimeError, match="window_size: the file was trained with windows of 16, not 8"):
+        network.load_state_dict(state)
+
+
+def test_flexnet_takes_odd_channels_in_a_line():
+    assert build("flexnet", dim=3)(picture()).shape == (2, 3, 16, 24)
+
+
+@pytest.mark.parametrize("name", ["span", "rtmosr", "flexnet"])
+def test_saving_merged_convolutions_keeps_nothing_for_a_backward_pass(name: str):
+    kept: list[torch.Tensor] = []
+    network = build(name)
+    with torch.autograd.graph.saved_tensors_hooks(kept.append, lambda tensor: tensor):
+        network.state_dict()
+    assert not kept
+
+
+def test_gradient_checkpointing_of_gaterv3_has_every_block():
+    network = build("gaterv3_r", num_latent=3)
+    blocks = network.checkpoint_blocks
+    assert blocks[-3:] == tuple(network.latent)
+    assert len(blocks) == 3 + 3 + 4  # of SPAN, latent, and a gated pair of two levels up and down
+    contained = {module for block in blocks for module in block.modules()}
+    assert sum(len(list(block.modules())) for block in blocks) == len(contained)
+
+
 def test_span_ignores_stale_merged_weights_in_a_file():
     network, other = build("span").eval(), build("span").eval()
     saved = {key: value + 1 if "eval_conv" in key else value for key, value in network.state_dict().items()}

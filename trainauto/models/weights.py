@@ -86,15 +86,17 @@ class WeightDifferences:
 
     @classmethod
     def between(cls, network: nn.Module, state: Mapping[str, Tensor]) -> "WeightDifferences":
-        """Compare names and shapes."""
+        """Compare names and shapes; what a network lists as ``optional_weights`` may be missing."""
         own = network.state_dict()
+        optional: Collection[str] = getattr(network, "optional_weights", ())
         shapes = {
             name: f"{name}: {tuple(state[name].shape)} in the file, {tuple(own[name].shape)} here"
             for name in own
             if name in state and own[name].shape != state[name].shape
         }
-        missing, unknown = [name for name in own if name not in state], [name for name in state if name not in own]
-        return cls(missing, unknown, shapes, len(own) - len(missing) - len(shapes))
+        missing = [name for name in own if name not in state and name not in optional]
+        unknown = [name for name in state if name not in own]
+        return cls(missing, unknown, shapes, len(state) - len(unknown) - len(shapes))
 
     def __bool__(self) -> bool:
         """Whether there are any."""

@@ -1,5 +1,6 @@
 """Checks of constructor arguments that several networks share."""
 
+import math
 from collections.abc import Sequence
 
 
@@ -36,26 +37,51 @@ def require_odd(**values: object) -> None:
             raise ValueError(f"{name} must be odd, got {value!r}")
 
 
-def require_above_zero(**values: float) -> None:
-    """Refuse numbers that are not above 0.
+def require_finite(**values: object) -> None:
+    """Refuse anything but finite numbers.
 
     Raises:
         ValueError: naming the argument and what it was given.
     """
     for name, value in values.items():
-        if not value > 0:
+        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+            raise ValueError(f"{name} must be a finite number, got {value!r}")
+
+
+def require_above_zero(**values: float) -> None:
+    """Refuse anything but finite numbers above 0.
+
+    Raises:
+        ValueError: naming the argument and what it was given.
+    """
+    require_finite(**values)
+    for name, value in values.items():
+        if value <= 0:
             raise ValueError(f"{name} must be above 0, got {value!r}")
 
 
-def require_rates(**values: float) -> None:
-    """Refuse numbers outside [0, 1), such as rates of dropout.
+def require_expansion(channels: int, **ratios: float) -> None:
+    """Refuse numbers whose product with ``channels``, rounded down, is no channel at all.
 
     Raises:
         ValueError: naming the argument and what it was given.
     """
-    for name, value in values.items():
-        if not 0 <= value < 1:
-            raise ValueError(f"{name} must be in [0, 1), got {value!r}")
+    require_above_zero(**ratios)
+    for name, ratio in ratios.items():
+        if channels * ratio < 1:
+            raise ValueError(f"{name} must make one channel at least of {channels}, got {ratio!r}")
+
+
+def require_rates(**rates: float) -> None:
+    """Refuse anything but rates of dropout: numbers from 0 to below 1.
+
+    Raises:
+        ValueError: naming the argument and what it was given.
+    """
+    require_finite(**rates)
+    for name, rate in rates.items():
+        if not 0 <= rate < 1:
+            raise ValueError(f"{name} must be in [0, 1), got {rate!r}")
 
 
 def require_channels_that_add(num_in_ch: int, num_out_ch: int) -> None:

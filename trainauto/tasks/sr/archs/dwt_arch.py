@@ -7,13 +7,20 @@ import torch
 from torch import Tensor, nn
 
 from trainauto.core.plan import SizeRequirements
-from trainauto.tasks.sr.archs.argument_checks import require_choice, require_numbers, require_positive_integers
+from trainauto.tasks.sr.archs.argument_checks import (
+    require_above_zero,
+    require_choice,
+    require_expansion,
+    require_numbers,
+    require_positive_integers,
+    require_rates,
+)
 from trainauto.tasks.sr.archs.padding import reflect_to_multiple
 from trainauto.tasks.sr.archs.registry import ARCHS, register_preset
 from trainauto.tasks.sr.archs.rgb_mean import RGB_MEAN
 from trainauto.tasks.sr.archs.swin_block import RSTB, BlockGroup, NormOnly, SwinBlock, initialise_linear, shift_mask
 from trainauto.tasks.sr.archs.swin_head import SwinHead, check_head, residual_conv
-from trainauto.tasks.sr.archs.swinir_arch import check_blocks, check_numbers, check_windows
+from trainauto.tasks.sr.archs.swinir_arch import check_blocks, check_windows
 
 SHIFTED = -1
 """Kind of a block whose windows are shifted and not dilated, as SwinIR's are."""
@@ -145,7 +152,9 @@ class DWT(SwinHead):
         check_head(upsampler, scale, num_in_ch, num_out_ch)
         check_windows(window_size, img_size)
         check_blocks(embed_dim, depths, num_heads)
-        check_numbers(mlp_ratio, img_range, drop_rate, attn_drop_rate, drop_path_rate)
+        require_above_zero(img_range=img_range)
+        require_expansion(embed_dim, mlp_ratio=mlp_ratio)
+        require_rates(drop_rate=drop_rate, attn_drop_rate=attn_drop_rate, drop_path_rate=drop_path_rate)
         require_choice("resi_connection", resi_connection, ("1conv", "3conv"))
         _check_kinds(layer_kinds, depths, window_size, img_size)
         self.num_in_ch, self.scale = num_in_ch, scale

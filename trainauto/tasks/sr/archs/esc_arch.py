@@ -9,8 +9,8 @@ from torch import Tensor, nn
 
 from trainauto.core.plan import SizeRequirements
 from trainauto.tasks.sr.archs.argument_checks import (
-    require_above_zero,
     require_channels_that_add,
+    require_expansion,
     require_odd,
     require_positive_integers,
 )
@@ -73,6 +73,7 @@ class DecomposedLayer(nn.Module):
         self.aggr = nn.Conv2d(dim, dim, 1)
 
     def forward(self, features: Tensor, across: Tensor, within: Tensor) -> Tensor:
+        """Map (N, C, H, W) to the same shape; the kernels are those of :class:`DecomposedConv`."""
         return self.aggr(self.plk(features, across, within))
 
 
@@ -99,8 +100,8 @@ class ESC(nn.Module):
         use_dysample: read each new pixel where the network says; it goes with ``realsr``.
         realsr: ESC-Real, which leads the image around the blocks. Otherwise the enlarged image is added to the output.
         use_ln: norms before shared kernels, as in ESC-XL; ESC-Real and ESC-FP always have them.
-        authors_head: without ``use_dysample``, the head of the authors' ESC-Real, not neosr's: one convolution follows
-            each doubling, and not two.
+        authors_head: the head of the authors' ESC-Real, not neosr's: one convolution follows each doubling, and not
+            two. It goes with ``realsr`` and ``use_dysample: false``.
 
     Raises:
         ValueError: an argument is out of its range or does not go with another.
@@ -144,9 +145,9 @@ class ESC(nn.Module):
         require_positive_integers(n_blocks=n_blocks, conv_blocks=conv_blocks, window_size=window_size)
         require_positive_integers(num_heads=num_heads)
         require_odd(kernel_size=kernel_size)
-        require_above_zero(exp_ratio=exp_ratio)
+        require_expansion(dim, exp_ratio=exp_ratio)
         check_blocks(dim, pdim, num_heads, least=SQUEEZED if is_fp else 2)
-        _check_variant(is_fp, use_dysample, realsr)
+        _check_variant(is_fp, use_dysample, realsr, authors_head)
         if not realsr:
             require_channels_that_add(num_in_ch, num_out_ch)
         self.num_in_ch = num_in_ch
@@ -208,11 +209,13 @@ class ESC(nn.Module):
         return F.pixel_shuffle(self.to_img(features), self.scale) + enlarged
 
 
-def _check_variant(is_fp: bool, use_dysample: bool, realsr: bool) -> None:
+def _check_variant(is_fp: bool, use_dysample: bool, realsr: bool, authors_head: bool) -> None:
     if is_fp and realsr:
         raise ValueError("is_fp goes with realsr: false, because there is no ESC-Real of few parameters")
     if use_dysample and not realsr:
         raise ValueError("use_dysample goes with realsr alone; write use_dysample: false beside realsr: false")
+    if authors_head and (use_dysample or not realsr):
+        raise ValueError("authors_head goes with realsr: true and use_dysample: false, whose head it is")
 
 
 def _doublings(scale: int, dim: int, made: int, authors_head: bool) -> Iterator[nn.Module]:

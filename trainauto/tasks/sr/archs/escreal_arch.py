@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from trainauto.core.plan import SizeRequirements
-from trainauto.tasks.sr.archs.argument_checks import require_above_zero, require_odd, require_positive_integers
+from trainauto.tasks.sr.archs.argument_checks import require_expansion, require_odd, require_positive_integers
 from trainauto.tasks.sr.archs.channel_norms import ChannelLayerNorm
 from trainauto.tasks.sr.archs.padding import reflect_around, reflect_to_multiple
 from trainauto.tasks.sr.archs.registry import ARCHS, register_preset
@@ -268,7 +268,7 @@ class ESCRealM(nn.Module):
         require_positive_integers(n_blocks=n_blocks, conv_blocks=conv_blocks, window_size=window_size)
         require_positive_integers(num_heads=num_heads)
         require_odd(kernel_size=kernel_size)
-        require_above_zero(exp_ratio=exp_ratio)
+        require_expansion(dim, exp_ratio=exp_ratio)
         check_blocks(dim, pdim, num_heads, least=2)
         self.folded = 4 // scale if unshuffle_mod and scale < 3 else 1
         self.num_in_ch = num_in_ch

@@ -8,19 +8,26 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from trainauto.core.plan import SizeRequirements
-from trainauto.tasks.sr.archs.argument_checks import require_choice, require_numbers, require_positive_integers
+from trainauto.tasks.sr.archs.argument_checks import (
+    require_choice,
+    require_numbers,
+    require_positive_integers,
+    require_rates,
+)
 from trainauto.tasks.sr.archs.autocast import without_autocast
 from trainauto.tasks.sr.archs.dysample import GROUPS, DySample
 from trainauto.tasks.sr.archs.lmlt_arch import WINDOW, LevelAttention
 from trainauto.tasks.sr.archs.padding import reflect_to_multiple
 from trainauto.tasks.sr.archs.registry import ARCHS, register_preset
-from trainauto.tasks.sr.archs.rtmosr_arch import MergedWeights
+from trainauto.tasks.sr.archs.span_arch import MergedConv
 from trainauto.tasks.sr.archs.uni_upsample import check_scale, nearest_layers, steps_of
 
 PIPELINES = ("linear", "meta")
 UPSAMPLERS = ("pixelshuffle", "nearest+conv", "dysample")
 LEVELS = 4
 """Of the U-Net."""
+LARGEST_SCALE = 255
+"""Files of ``nearest+conv`` hold the scale in one byte."""
 EPSILON = torch.finfo(torch.float32).eps
 """That of PyTorch's RMSNorm for float32."""
 
@@ -43,6 +50,7 @@ class RMSNorm(nn.RMSNorm):
     """Division by the root mean square of the last dimension, in float32 under autocast and for half precision, too."""
 
     def forward(self, features: Tensor) -> Tensor:
+        """Map (..., C) to the same shape."""
         normed = F.rms_norm(features.float(), self.normalized_shape, self.weight.float(), EPSILON)
         return normed.to(self.weight.dtype)
 
@@ -64,9 +72,10 @@ class OmniShift(nn.Module):
         self.conv3x3 = nn.Conv2d(channels, channels, 3, padding=1, groups=channels, bias=False)
         self.conv5x5 = nn.Conv2d(channels, channels, 5, padding=2, groups=channels, bias=False)
         self.alpha = nn.Parameter(torch.randn(4))
-        self.conv5x5_reparam = MergedWeights(channels, 1, 5, 5, bias=False)
+        self.conv5x5_reparam = MergedConv(channels, 1, 5, 5, bias=False)
 
     def forward(self, features: Tensor) -> Tensor:
+        """Map (N, C, H, W) to the same shape."""
         if not self.training:
             weight, _ = self.merged()
             return F.conv2d(features, weight, padding=2, groups=self.groups)
@@ -84,7 +93,7 @@ class OmniShift(nn.Module):
         return weight.to(dtype), torch.zeros_like(weight[:, 0, 0, 0], dtype=dtype)
 
     def _save_to_state_dict(self, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:
-        self.conv5x5_reparam.take(self.merged())
+        self.conv5x5_reparam.take(self.merged)
         super()._save_to_state_dict(destination, prefix, keep_vars)
 
 
@@ -136,6 +145,7 @@ class MixerBlock(nn.Module):
         self.gamma2 = nn.Parameter(torch.ones(channels))
 
     def forward(self, features: Tensor) -> Tensor:
+        """Map (N, C, H, W), H and W multiples of the window, to the same shape."""
         features = features + self.gamma1.view(-1, 1, 1) * self.att(_normed(features, self.rn1))
         return features + self.gamma2.view(-1, 1, 1) * self.ffn(_normed(features, self.rn2))
 
@@ -153,6 +163,7 @@ class BlockGroup(nn.Module):
         self.conv = DoubleConv(2 * channels, channels)
 
     def forward(self, features: Tensor) -> Tensor:
+        """Map (N, C, H, W), H and W multiples of the window, to the same shape."""
         deep = features
         for block in self.t_blocks:
             deep = block(deep)
@@ -167,6 +178,7 @@ class LinearPipeline(nn.Module):
         self.att = nn.ModuleList(BlockGroup(dim, blocks, *settings) for blocks in num_blocks)
 
     def forward(self, features: Tensor) -> Tensor:
+        """Map (N, C, H, W), H and W multiples of the window, to the same shape."""
         for group in self.att:
             features = group(features)
         return features
@@ -180,6 +192,7 @@ class Resized(nn.Module):
         self.body = nn.Sequential(nn.Conv2d(in_channels, out_channels, 3, padding=1, bias=False), fold)
 
     def forward(self, features: Tensor) -> Tensor:
+        """Map (N, C_in, H, W) to (N, 4 C_out, H / 2, W / 2), or to (N, C_out / 4, 2 H, 2 W)."""
         return self.body(features)
 
 
@@ -220,7 +233,7 @@ class FlexNet(nn.Module):
         num_in_ch: channels of the input.
         num_out_ch: channels of the output.
         scale: enlargement factor.
-        dim: channels of the blocks at the resolution of the input, even.
+        dim: channels of the blocks at the resolution of the input; even for ``meta`` and ``dysample``.
         num_blocks: blocks of each group; of ``meta``, of each of its four levels.
         hidden_rate: hidden channels of the perceptrons, as a multiple of those of the block.
         channel_norm: normalise hidden channels.
@@ -260,9 +273,7 @@ class FlexNet(nn.Module):
         super().__init__()
         require_positive_integers(num_in_ch=num_in_ch, num_out_ch=num_out_ch, scale=scale, dim=dim)
         require_positive_integers(hidden_rate=hidden_rate)
-        for rate in (attn_drop, proj_drop):
-            if not 0 <= rate < 1:
-                raise ValueError(f"attn_drop and proj_drop must be in [0, 1), got {rate!r}")
+        require_rates(attn_drop=attn_drop, proj_drop=proj_drop)
         _check_pipeline(pipeline_type, dim, num_blocks)
         self.num_in_ch = num_in_ch
         self.scale = scale
@@ -273,14 +284,22 @@ class FlexNet(nn.Module):
         self.in_to_feat = nn.Conv2d(num_in_ch, dim, 3, padding=1)
         pipeline = MetaPipeline if pipeline_type == "meta" else LinearPipeline
         self.pipeline = pipeline(dim, num_blocks, hidden_rate, channel_norm, attn_drop, proj_drop)
+        self.to_img = _head(upsampler, scale, dim, num_out_ch)
         if upsampler == "nearest+conv":
             self.register_buffer("scale_factor", torch.tensor(scale, dtype=torch.uint8))
-        self.to_img = _head(upsampler, scale, dim, num_out_ch)
 
     @property
     def checkpoint_blocks(self) -> tuple[nn.Module, ...]:
         """What gradient checkpointing runs again, of all groups."""
         return tuple(module for module in self.pipeline.modules() if isinstance(module, MixerBlock))
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
+        given = state_dict.get(prefix + "window_size")
+        if type(given) is Tensor and not given.is_meta and given.numel() == 1 and given != WINDOW:
+            args[-1].append(f"{prefix}window_size: the file was trained with windows of {given.item()}, not {WINDOW}")
+        if hasattr(self, "scale_factor"):  # that of a file is not taken over, as in UniUpsample
+            state_dict[prefix + "scale_factor"] = self.scale_factor
+        super()._load_from_state_dict(state_dict, prefix, *args)
 
     def forward(self, image: Tensor) -> Tensor:
         """Enlarge (N, num_in_ch, H, W) to (N, num_out_ch, H * scale, W * scale)."""
@@ -310,6 +329,8 @@ def _head(upsampler: str, scale: int, dim: int, made: int) -> nn.Module:
         return DySample(2 * dim, made, scale)
     if upsampler == "nearest+conv":
         check_scale(upsampler, scale)
+        if scale > LARGEST_SCALE:
+            raise ValueError(f"scale must be at most {LARGEST_SCALE} for upsampler 'nearest+conv', got {scale}")
         narrow = nn.Conv2d(2 * dim, dim, 3, padding=1)
         return nn.Sequential(narrow, nn.Sequential(*nearest_layers(steps_of(scale), dim, made)))
     return nn.Sequential(nn.Conv2d(2 * dim, made * scale**2, 3, padding=1), nn.PixelShuffle(scale))

@@ -1,7 +1,7 @@
 """GaterV3: a U-Net of gated convolutions beside blocks of SPAN at the resolution of the input."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -10,6 +10,8 @@ from torch import Tensor, nn
 from trainauto.core.plan import SizeRequirements
 from trainauto.tasks.sr.archs.argument_checks import (
     require_channels_that_add,
+    require_choice,
+    require_finite,
     require_numbers,
     require_positive_integers,
 )
@@ -19,7 +21,7 @@ from trainauto.tasks.sr.archs.padding import reflect_to_multiple
 from trainauto.tasks.sr.archs.registry import ARCHS, register_preset
 from trainauto.tasks.sr.archs.span_arch import SPAB, Conv3XC
 from trainauto.tasks.sr.archs.swin_block import INITIAL_STD
-from trainauto.tasks.sr.archs.uni_upsample import UniUpsample
+from trainauto.tasks.sr.archs.uni_upsample import FIRST_HEADS, UniUpsample, check_scale
 
 EXPANSION = 1.5
 """Channels of a gate, as a multiple of those of the block."""
@@ -98,6 +100,7 @@ class ProductOfHalves(nn.Module):
     """One half of the channels times the other."""
 
     def forward(self, features: Tensor) -> Tensor:
+        """Map (N, 2 C, H, W) to (N, C, H, W)."""
         first, second = features.chunk(2, dim=1)
         return first * second
 
@@ -182,6 +185,8 @@ class GateRV3(nn.Module):
     """Enlargement factor."""
     size_requirements: SizeRequirements
     """Sides are halved at each level; others are padded."""
+    optional_weights: ClassVar = frozenset({"gamma"})
+    """What files may lack: the first published ones have no ``gamma``."""
 
     def __init__(
         self,
@@ -203,6 +208,9 @@ class GateRV3(nn.Module):
         require_positive_integers(num_in_ch=num_in_ch, num_out_ch=num_out_ch, scale=scale, dim=dim)
         require_positive_integers(num_latent=num_latent, upsample_mid_dim=upsample_mid_dim, sisr_blocks=sisr_blocks)
         require_channels_that_add(num_in_ch, num_out_ch)
+        require_choice("upsample", upsample, FIRST_HEADS)
+        check_scale(upsample, scale)
+        require_finite(end_gamma_init=end_gamma_init)
         _check_levels(dim, enc_blocks, dec_blocks, attention)
         self.num_in_ch = num_in_ch
         self.scale = scale
@@ -232,10 +240,11 @@ class GateRV3(nn.Module):
     @property
     def checkpoint_blocks(self) -> tuple[nn.Module, ...]:
         """What gradient checkpointing runs again, of all levels."""
-        return tuple(module for module in self.modules() if isinstance(module, SPAB | GatedPair))
+        named = (module for module in self.modules() if isinstance(module, SPAB | GatedPair))
+        return (*named, *self.latent)
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
-        state_dict.setdefault(prefix + "gamma", self.gamma)  # the first published files have none
+        state_dict.setdefault(prefix + "gamma", self.gamma)
         super()._load_from_state_dict(state_dict, prefix, *args)
 
     def forward(self, image: Tensor) -> Tensor:

@@ -14,8 +14,10 @@ from trainauto.core.plan import SizeRequirements
 from trainauto.tasks.sr.archs.argument_checks import (
     require_above_zero,
     require_choice,
+    require_expansion,
     require_numbers,
     require_positive_integers,
+    require_rates,
 )
 from trainauto.tasks.sr.archs.padding import reflect_to_multiple
 from trainauto.tasks.sr.archs.registry import ARCHS
@@ -307,11 +309,10 @@ class HiTSRF(SwinHead):
         super().__init__()
         require_positive_integers(num_in_ch=num_in_ch, num_out_ch=num_out_ch, scale=scale, embed_dim=embed_dim)
         check_head(upsampler, scale, num_in_ch, num_out_ch)
-        require_above_zero(mlp_ratio=mlp_ratio, img_range=img_range)
+        require_above_zero(img_range=img_range)
+        require_expansion(embed_dim, mlp_ratio=mlp_ratio)
         require_choice("resi_connection", resi_connection, ("1conv", "3conv"))
-        for rate in (drop_rate, value_drop_rate, drop_path_rate):
-            if not 0 <= rate < 1:
-                raise ValueError(f"drop_rate, value_drop_rate and drop_path_rate must be in [0, 1), got {rate!r}")
+        require_rates(drop_rate=drop_rate, value_drop_rate=value_drop_rate, drop_path_rate=drop_path_rate)
         _check_groups(embed_dim, depths, num_heads, len(hier_win_ratios))
         windows = _windows(base_win_size, hier_win_ratios)
         base = (base_win_size[0], base_win_size[1])

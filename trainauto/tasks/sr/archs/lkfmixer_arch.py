@@ -5,7 +5,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from trainauto.core.plan import SizeRequirements
-from trainauto.tasks.sr.archs.argument_checks import require_odd, require_positive_integers
+from trainauto.tasks.sr.archs.argument_checks import require_expansion, require_odd, require_positive_integers
 from trainauto.tasks.sr.archs.padding import reflect_to_multiple
 from trainauto.tasks.sr.archs.registry import ARCHS, register_preset
 
@@ -45,6 +45,7 @@ class FusedKernels(nn.Module):
         self.conv1 = nn.Conv2d(channels, channels, 1)
 
     def forward(self, features: Tensor) -> Tensor:
+        """Map (N, C, H, W) to the same shape."""
         return F.gelu(self.conv1(self.DWConv3(features) + self.PLKB(features)))
 
 
@@ -112,6 +113,7 @@ class ModulationBlock(nn.Module):
         self.FSB = Selection(channels, large_kernel, part)
 
     def forward(self, features: Tensor) -> Tensor:
+        """Map (N, C, H, W), H and W multiples of 8, to the same shape."""
         return self.FSB(self.SFMB(self.FDB(features))) + features
 
 
@@ -159,12 +161,10 @@ class LKFMixer(nn.Module):
         require_odd(large_kernel=large_kernel)
         if channels % 2:
             raise ValueError(f"channels must be even, because half of them are drawn off; got {channels}")
+        require_expansion(channels, split_factor=split_factor)
+        if split_factor > 1:
+            raise ValueError(f"split_factor must be at most 1, a share of the channels; got {split_factor!r}")
         part = int(channels * split_factor)
-        if not 1 <= part <= channels:
-            raise ValueError(
-                f"split_factor must be a share of {channels} channels, of one at least and at most all; "
-                f"got {split_factor!r}"
-            )
         self.num_in_ch = num_in_ch
         self.scale = scale
         self.size_requirements = SizeRequirements(minimum=POOLED, multiple=POOLED)

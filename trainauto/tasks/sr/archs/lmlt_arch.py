@@ -5,7 +5,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from trainauto.core.plan import SizeRequirements
-from trainauto.tasks.sr.archs.argument_checks import require_above_zero, require_positive_integers
+from trainauto.tasks.sr.archs.argument_checks import require_expansion, require_positive_integers, require_rates
 from trainauto.tasks.sr.archs.channel_norms import ChannelLayerNorm
 from trainauto.tasks.sr.archs.padding import reflect_to_multiple
 from trainauto.tasks.sr.archs.registry import ARCHS, register_preset
@@ -125,12 +125,10 @@ class LMLT(nn.Module):
     ) -> None:
         super().__init__()
         require_positive_integers(num_in_ch=num_in_ch, num_out_ch=num_out_ch, scale=scale, dim=dim, n_blocks=n_blocks)
-        require_above_zero(ffn_scale=ffn_scale)
         if dim % LEVELS:
             raise ValueError(f"dim must be a multiple of {LEVELS}, the levels that share it; got {dim}")
-        for rate in (drop_rate, attn_drop_rate):
-            if not 0 <= rate < 1:
-                raise ValueError(f"drop_rate and attn_drop_rate must be in [0, 1), got {rate!r}")
+        require_expansion(dim, ffn_scale=ffn_scale)
+        require_rates(drop_rate=drop_rate, attn_drop_rate=attn_drop_rate)
         self.num_in_ch = num_in_ch
         self.scale = scale
         self.size_requirements = SizeRequirements(minimum=MULTIPLE, multiple=MULTIPLE)

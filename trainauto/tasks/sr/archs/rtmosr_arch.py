@@ -13,30 +13,11 @@ from trainauto.tasks.sr.archs.channel_norms import ChannelRMSNorm
 from trainauto.tasks.sr.archs.gated_convs import check_expansion
 from trainauto.tasks.sr.archs.padding import reflect_to_multiple
 from trainauto.tasks.sr.archs.registry import ARCHS, register_preset
-from trainauto.tasks.sr.archs.span_arch import GAIN, Conv3XC
+from trainauto.tasks.sr.archs.span_arch import GAIN, Conv3XC, MergedConv
 from trainauto.tasks.sr.archs.swin_block import INITIAL_STD
 
 FOLD = 2
 """Sides of the squares that the token mixer folds into channels."""
-
-
-class MergedWeights(nn.Module):
-    """Place of a merged convolution in checkpoints, of any shape; see :class:`~.span_arch.MergedConv`."""
-
-    weight: Tensor
-    bias: Tensor | None
-
-    def __init__(self, *shape: int, bias: bool = True) -> None:
-        super().__init__()
-        self.register_buffer("weight", torch.zeros(shape))
-        self.register_buffer("bias", torch.zeros(shape[0]) if bias else None)
-
-    def take(self, merged: tuple[Tensor, Tensor]) -> None:
-        """Keep what the branches come to at present."""
-        with torch.no_grad():
-            self.weight.copy_(merged[0])
-            if self.bias is not None:
-                self.bias.copy_(merged[1])
 
 
 class ConvChain(nn.Module):
@@ -71,7 +52,7 @@ class BranchedConv(nn.Module):
         self.conv1 = ConvChain(in_channels, out_channels)
         self.conv2 = nn.Conv2d(in_channels, out_channels, 3, padding=1)
         self.conv3 = Conv3XC(in_channels, out_channels)
-        self.conv_3x3_rep = MergedWeights(out_channels, in_channels, 3, 3)
+        self.conv_3x3_rep = MergedConv(out_channels, in_channels, 3, 3)
         self.alpha = nn.Parameter(torch.ones(3))
 
     def forward(self, features: Tensor) -> Tensor:
@@ -91,7 +72,7 @@ class BranchedConv(nn.Module):
         return weight.to(plain.weight.dtype), bias.to(plain.weight.dtype)
 
     def _save_to_state_dict(self, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:
-        self.conv_3x3_rep.take(self.merged())
+        self.conv_3x3_rep.take(self.merged)
         super()._save_to_state_dict(destination, prefix, keep_vars)
 
 
@@ -112,7 +93,7 @@ class OmniShift(nn.Module):
         self.alpha2 = nn.Parameter(torch.ones(1, channels, 1, 1))
         self.alpha3 = nn.Parameter(torch.ones(1, channels, 1, 1))
         self.alpha4 = nn.Parameter(torch.ones(1, channels, 1, 1))
-        self.conv5x5_reparam = MergedWeights(channels, 1, 5, 5)
+        self.conv5x5_reparam = MergedConv(channels, 1, 5, 5)
 
     def forward(self, features: Tensor) -> Tensor:
         if not self.training:
@@ -133,7 +114,7 @@ class OmniShift(nn.Module):
         return weight.to(dtype), bias.to(dtype)
 
     def _save_to_state_dict(self, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:
-        self.conv5x5_reparam.take(self.merged())
+        self.conv5x5_reparam.take(self.merged)
         super()._save_to_state_dict(destination, prefix, keep_vars)
 
 

@@ -18,18 +18,30 @@ GAIN = 2
 
 
 class MergedConv(nn.Module):
-    """Place of the merged 3x3 convolution in checkpoints; nothing is computed from it.
+    """Place of a merged convolution in checkpoints; nothing is computed from it.
 
     Its tensors are buffers, so that they are neither counted nor optimised nor averaged as weights.
+
+    Args:
+        shape: of the weight, output channels first.
+        bias: whether the convolution has a bias.
     """
 
     weight: Tensor
     bias: Tensor | None
 
-    def __init__(self, in_channels: int, out_channels: int, bias: bool = True) -> None:
+    def __init__(self, *shape: int, bias: bool = True) -> None:
         super().__init__()
-        self.register_buffer("weight", torch.zeros(out_channels, in_channels, 3, 3))
-        self.register_buffer("bias", torch.zeros(out_channels) if bias else None)
+        self.register_buffer("weight", torch.zeros(shape))
+        self.register_buffer("bias", torch.zeros(shape[0]) if bias else None)
+
+    def take(self, merge: Callable[[], tuple[Tensor, Tensor]]) -> None:
+        """Keep the weight and bias that ``merge`` returns at present."""
+        with torch.no_grad():
+            weight, bias = merge()
+            self.weight.copy_(weight)
+            if self.bias is not None:
+                self.bias.copy_(bias)
 
 
 class Conv3XC(nn.Module):
@@ -57,7 +69,7 @@ class Conv3XC(nn.Module):
             nn.Conv2d(gain * in_channels, gain * out_channels, 3, bias=bias),
             nn.Conv2d(gain * out_channels, out_channels, 1, bias=bias),
         )
-        self.eval_conv = MergedConv(in_channels, out_channels, bias)
+        self.eval_conv = MergedConv(out_channels, in_channels, 3, 3, bias=bias)
 
     def forward(self, features: Tensor) -> Tensor:
         if self.training:
@@ -89,10 +101,7 @@ class Conv3XC(nn.Module):
         return weight.to(shortcut.dtype), bias.to(shortcut.dtype)
 
     def _save_to_state_dict(self, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:
-        with torch.no_grad():
-            for kept, fresh in zip((self.eval_conv.weight, self.eval_conv.bias), self.merged(), strict=True):
-                if kept is not None:
-                    kept.copy_(fresh)
+        self.eval_conv.take(self.merged)
         super()._save_to_state_dict(destination, prefix, keep_vars)
 
 

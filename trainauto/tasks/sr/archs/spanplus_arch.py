@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from trainauto.core.plan import SizeRequirements
-from trainauto.tasks.sr.archs.argument_checks import require_choice, require_positive_integers
+from trainauto.tasks.sr.archs.argument_checks import require_choice, require_positive_integers, require_rates
 from trainauto.tasks.sr.archs.dysample import GROUPS, DySample
 from trainauto.tasks.sr.archs.registry import ARCHS, register_preset
 from trainauto.tasks.sr.archs.span_arch import SPAB, Conv3XC
@@ -125,8 +125,7 @@ def _check_blocks(blocks: Sequence[int], drop_rate: float) -> None:
         raise ValueError(f"blocks must list one whole number for each group of blocks, got {blocks!r}")
     for index, count in enumerate(blocks):
         require_positive_integers(**{f"blocks[{index}]": count})
-    if not 0.0 <= drop_rate < 1.0:
-        raise ValueError(f"drop_rate must be in [0, 1), got {drop_rate!r}")
+    require_rates(drop_rate=drop_rate)
 
 
 def _check_upsampler(upsampler: str, scale: int, feature_channels: int) -> None:

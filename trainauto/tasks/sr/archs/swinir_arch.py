@@ -6,7 +6,13 @@ import torch
 from torch import Tensor, nn
 
 from trainauto.core.plan import SizeRequirements
-from trainauto.tasks.sr.archs.argument_checks import require_choice, require_positive_integers
+from trainauto.tasks.sr.archs.argument_checks import (
+    require_above_zero,
+    require_choice,
+    require_expansion,
+    require_positive_integers,
+    require_rates,
+)
 from trainauto.tasks.sr.archs.padding import pad_to_multiple
 from trainauto.tasks.sr.archs.registry import ARCHS, register_preset
 from trainauto.tasks.sr.archs.rgb_mean import RGB_MEAN
@@ -78,7 +84,9 @@ class SwinIR(SwinHead):
         check_head(upsampler, scale, num_in_ch, num_out_ch)
         check_windows(window_size, img_size)
         check_blocks(embed_dim, depths, num_heads)
-        check_numbers(mlp_ratio, img_range, drop_rate, attn_drop_rate, drop_path_rate)
+        require_above_zero(img_range=img_range)
+        require_expansion(embed_dim, mlp_ratio=mlp_ratio)
+        require_rates(drop_rate=drop_rate, attn_drop_rate=attn_drop_rate, drop_path_rate=drop_path_rate)
         require_choice("resi_connection", resi_connection, ("1conv", "3conv"))
         self.num_in_ch = num_in_ch
         self.scale = scale
@@ -178,20 +186,6 @@ def check_blocks(embed_dim: int, depths: Sequence[int], num_heads: Sequence[int]
             raise ValueError(
                 f"num_heads must divide embed_dim ({embed_dim}): {', '.join(map(str, divisors))} do, {heads} does not"
             )
-
-
-def check_numbers(mlp_ratio: float, img_range: float, *rates: float) -> None:
-    """Refuse factors that are not above 0 and rates outside [0, 1).
-
-    Raises:
-        ValueError: naming the argument and what it was given.
-    """
-    for name, value in (("mlp_ratio", mlp_ratio), ("img_range", img_range)):
-        if not value > 0:
-            raise ValueError(f"{name} must be above 0, got {value!r}")
-    for rate in rates:
-        if not 0.0 <= rate < 1.0:
-            raise ValueError(f"drop_rate, attn_drop_rate and drop_path_rate must be in [0, 1), got {rate!r}")
 
 
 register_preset(

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from trainauto.core.words import counted
-from trainauto.tasks.sr.recognition.rules import Guess, Shapes, _count, _given, _head, _root, _shuffled
+from trainauto.tasks.sr.recognition.rules import Guess, Shapes, _count, _given, _head, _ratio, _root, _shuffled
 
 
 def _artcnn(shapes: Shapes) -> Guess | None:
@@ -40,7 +40,7 @@ def _rtmosr(shapes: Shapes) -> Guess | None:
         "num_in_ch": taken,
         "num_out_ch": given,
         "dim": dim,
-        "ffn_expansion": shapes["body.0.fc1.conv_3x3_rep.weight"][0] / 2 / dim,
+        "ffn_expansion": _ratio(shapes["body.0.fc1.conv_3x3_rep.weight"][0] // 2, dim),
         "n_blocks": blocks,
         "dccm": "body.0.fc2.alpha" in shapes,
         "se": "body.0.conv.2.squeezing.0.weight" in shapes,
@@ -71,22 +71,27 @@ def _mosrv2(shapes: Shapes) -> Guess | None:
         "num_out_ch": given,
         "n_block": blocks,
         "dim": dim,
-        "expansion_ratio": fc1 / 2 / dim,
+        "expansion_ratio": _ratio(fc1 // 2, dim),
         "rms_norm": norm in shapes,
     }
     arguments |= {"upsampler": upsampler} if upsampler else {}
     arguments |= {"mid_dim": middle} if middle else {}
     arguments |= {"unshuffle_mod": is_folded} if scale < 3 else {}
     sizes = (f"{dim} features", counted(blocks, "block"))
-    return Guess("MoSRv2", ("mosrv2",), scale, sizes, arguments, unsure_of(upsampler, within))
+    return Guess("MoSRv2", ("mosrv2",), scale, sizes, arguments, *left_open(upsampler, within, META))
 
 
 TRIPLED = "scale 3 has the same names and shapes as scale 2 with this head"
 
 
-def unsure_of(upsampler: str, scale: int) -> str:
-    """Return what weights do not tell of a head."""
-    return TRIPLED if upsampler in ("nearest+conv", "pa_up") and scale == 2 else ""
+META = ("to_img.MetaUpsample", 2)
+"""Where files hold the scale of a head of that name."""
+
+
+def left_open(upsampler: str, scale: int, place: tuple[str, int]) -> tuple[str, dict[str, tuple[str, int]]]:
+    """Return what shapes do not tell of a head, in words, and the place in a file that tells it."""
+    is_open = upsampler in ("nearest+conv", "pa_up") and scale == 2
+    return (TRIPLED, {"scale": place}) if is_open else ("", {})
 
 
 EIMN_RATIO = 2.66
@@ -109,7 +114,7 @@ def _hit(shapes: Shapes) -> Guess | None:
         "embed_dim": width,
         "depths": depths,
         "num_heads": heads,
-        "mlp_ratio": shapes.get(f"{first}mlp.fc1.weight", (0,))[0] / width,
+        "mlp_ratio": _ratio(shapes.get(f"{first}mlp.fc1.weight", (0,))[0], width),
         "upsampler": upsampler,
         "resi_connection": "1conv" if "conv_after_body.weight" in shapes else "3conv",
     }
@@ -132,7 +137,7 @@ def _lmlt(shapes: Shapes) -> Guess | None:
         "num_out_ch": given,
         "dim": dim,
         "n_blocks": blocks,
-        "ffn_scale": shapes[wide][0] / dim,
+        "ffn_scale": _ratio(shapes[wide][0], dim),
     }
     sizes = (f"{dim} features", counted(blocks, "block"))
     return Guess("LMLT", ("lmlt_base", "lmlt_large", "lmlt_tiny"), scale, sizes, arguments)
@@ -179,13 +184,13 @@ def _escreal(shapes: Shapes) -> Guess | None:
         "conv_blocks": _count(shapes, r"blocks\.0\.convffns\.(\d+)\."),
         "window_size": (_root(offsets) + 1) // 2,
         "num_heads": heads,
-        "exp_ratio": shapes[expanded][0] / dim,
+        "exp_ratio": _ratio(shapes[expanded][0], dim),
     }
     arguments |= {"upsampler": upsampler} if upsampler else {}
     arguments |= {"mid_dim": middle} if middle else {}
     arguments |= {"unshuffle_mod": is_folded} if scale < 3 else {}
     sizes = (f"{dim} features", counted(blocks, "block"))
-    return Guess("ESC-Real", ("escrealm", "escrealm_xl"), scale, sizes, arguments, unsure_of(upsampler, within))
+    return Guess("ESC-Real", ("escrealm", "escrealm_xl"), scale, sizes, arguments, *left_open(upsampler, within, META))
 
 
 def _lkfmixer(shapes: Shapes) -> Guess | None:
@@ -201,7 +206,7 @@ def _lkfmixer(shapes: Shapes) -> Guess | None:
         "channels": channels,
         "num_block": blocks,
         "large_kernel": shapes[first][2],
-        "split_factor": shapes[first][0] / channels,
+        "split_factor": _ratio(shapes[first][0], channels),
     }
     sizes = (f"{channels} features", counted(blocks, "block"))
     return Guess("LKFMixer", ("lkfmixer_b", "lkfmixer_l", "lkfmixer_t"), scale, sizes, arguments)
@@ -228,7 +233,14 @@ def _flexnet(shapes: Shapes) -> Guess | None:
         "upsampler": upsampler,
     }
     sizes = (f"{dim} features", counted(sum(depths), "block"))
-    return Guess("FlexNet", ("flexnet", "metaflexnet"), scale, sizes, arguments, unsure_of(upsampler, scale))
+    return Guess(
+        "FlexNet",
+        ("flexnet", "metaflexnet"),
+        scale,
+        sizes,
+        arguments,
+        *left_open(upsampler, scale, ("scale_factor", 0)),
+    )
 
 
 def _flexnet_head(shapes: Shapes, taken: int) -> tuple[str, int, int]:
@@ -244,7 +256,7 @@ def _flexnet_head(shapes: Shapes, taken: int) -> tuple[str, int, int]:
 
 
 def _gaterv3(shapes: Shapes) -> Guess | None:
-    if not {"in_to_dim.weight", "span_block0.c1_r.sk.weight", "latent.0.fc1.weight", "gamma"} <= shapes.keys():
+    if not {"in_to_dim.weight", "span_block0.c1_r.sk.weight", "latent.0.fc1.weight"} <= shapes.keys():
         return None
     dim, taken = shapes["in_to_dim.weight"][:2]
     levels = _count(shapes, r"gater_encode\.(\d+)\.")
@@ -267,7 +279,9 @@ def _gaterv3(shapes: Shapes) -> Guess | None:
     arguments |= {"upsample": upsampler} if upsampler else {}
     arguments |= {"upsample_mid_dim": middle} if middle else {}
     sizes = (f"{dim} features", counted(levels, "level"))
-    return Guess("GaterV3", ("gaterv3_r", "gaterv3_s"), scale, sizes, arguments, unsure_of(upsampler, scale))
+    unsure, held = left_open(upsampler, scale, ("dim_to_in.MetaUpsample", 2))
+    held |= {"flash": ("latent.0.token_mix.flash", 0)}
+    return Guess("GaterV3", ("gaterv3_r", "gaterv3_s"), scale, sizes, arguments, unsure, held)
 
 
 def _esc(shapes: Shapes) -> Guess | None:
@@ -290,7 +304,7 @@ def _esc(shapes: Shapes) -> Guess | None:
         "conv_blocks": _count(shapes, r"blocks\.0\.convffns\.(\d+)\."),
         "window_size": (_root(offsets) + 1) // 2,
         "num_heads": heads,
-        "exp_ratio": shapes[expanded][0] / dim,
+        "exp_ratio": _ratio(shapes[expanded][0], dim),
         "is_fp": is_fp,
         "use_dysample": "to_img.offset.weight" in shapes,
         "realsr": is_real,

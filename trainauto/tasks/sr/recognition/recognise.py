@@ -101,7 +101,7 @@ def _told(state: Mapping[str, Tensor]) -> Recognised | None:
     shapes = {name: tuple(tensor.shape) for name, tensor in state.items()}
     for rule in (lambda _: of_dilated_windows(state), *RULES, *COMMUNITY_RULES):
         try:
-            guess = rule(shapes)
+            guess = _completed(rule(shapes), state)
         except (KeyError, IndexError, ValueError, ZeroDivisionError):  # names half match those of the network
             continue
         if guess is not None and (recognised := _ours(guess, shapes)) is not None:
@@ -110,6 +110,20 @@ def _told(state: Mapping[str, Tensor]) -> Recognised | None:
         warnings.simplefilter("ignore")  # of networks that are built only to be compared
         guess = of_library(state)
         return None if guess is None else _of_library(guess, shapes)
+
+
+def _completed(guess: Guess | None, state: Mapping[str, Tensor]) -> Guess | None:
+    """Return a guess with the arguments that entries of the file hold, where they have data."""
+    if guess is None:
+        return None
+    said = {
+        argument: entry.flatten()[place].item()
+        for argument, (name, place) in guess.held.items()
+        if type(entry := state.get(name)) is Tensor and not entry.is_meta
+    }
+    if "scale" in said:
+        guess = replace(guess, scale=int(said.pop("scale")), unsure="")
+    return replace(guess, arguments={**guess.arguments, **said})
 
 
 def _ours(guess: Guess, shapes: Shapes) -> Recognised | None:
@@ -136,7 +150,10 @@ def _of_library(guess: Guess, shapes: Shapes) -> Recognised:
 
 
 def _has_the_weights(name: str, scale: int | None, arguments: Mapping[str, Any], shapes: Shapes) -> bool:
-    """Whether a network has all parameters in these shapes, and knows all names; some files leave buffers out."""
+    """Whether a network has all parameters in these shapes, and knows all names.
+
+    Some files leave buffers out, and parameters that the network lists as ``optional_weights``.
+    """
     try:
         network: nn.Module = ARCHS.get(name)(**({} if scale is None else {"scale": scale}), **arguments)
     except (ValueError, TypeError, InputError):
@@ -145,4 +162,5 @@ def _has_the_weights(name: str, scale: int | None, arguments: Mapping[str, Any],
     # Files hold buffers, too, that a network makes from its arguments: their shapes tell windows.
     held = {**dict(network.named_buffers()), **network.state_dict()}
     own = {name: tuple(value.shape) for name, value in held.items()}
-    return parameters.keys() <= shapes.keys() and all(own.get(name) == shape for name, shape in shapes.items())
+    needed = parameters.keys() - getattr(network, "optional_weights", frozenset())
+    return needed <= shapes.keys() and all(own.get(name) == shape for name, shape in shapes.items())

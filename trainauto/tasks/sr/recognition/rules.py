@@ -7,7 +7,7 @@ variant; :func:`~.recognise.recognise` builds what it says and compares.
 import math
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from trainauto.core.words import counted
@@ -19,7 +19,10 @@ EDSR_LARGE = 256
 
 @dataclass(frozen=True)
 class Guess:
-    """What a rule takes weights for: names that could build it, and every argument that shapes tell."""
+    """What a rule takes weights for: names that could build it, and every argument that shapes tell.
+
+    ``held`` says which entry of a file, and which of its numbers, tells an argument (or ``scale``) that shapes do not.
+    """
 
     title: str
     names: tuple[str, ...]
@@ -27,6 +30,7 @@ class Guess:
     sizes: tuple[str, ...]
     arguments: dict[str, Any]
     unsure: str = ""
+    held: Mapping[str, tuple[str, int]] = field(default_factory=dict)
 
 
 def _count(shapes: Shapes, pattern: str) -> int:
@@ -37,6 +41,12 @@ def _count(shapes: Shapes, pattern: str) -> int:
 def _root(number: float) -> int:
     """Return the nearest whole root; what is no square is found out when the network is built."""
     return max(1, round(math.sqrt(number)))
+
+
+def _ratio(part: int, whole: int) -> float:
+    """Return a number whose product with ``whole``, rounded down as networks do, is ``part``."""
+    ratio = part / whole
+    return ratio if int(whole * ratio) == part else (part + 0.5) / whole
 
 
 def _given(values: int, taken: int) -> tuple[int, int]:
@@ -136,7 +146,7 @@ def _swinir(shapes: Shapes) -> Guess | None:
         "depths": depths,
         "num_heads": [shapes.get(_TABLE.format(group), (0, 0))[1] for group in range(groups)],
         "window_size": window,
-        "mlp_ratio": shapes.get("layers.0.residual_group.blocks.0.mlp.fc1.weight", (0,))[0] / width,
+        "mlp_ratio": _ratio(shapes.get("layers.0.residual_group.blocks.0.mlp.fc1.weight", (0,))[0], width),
         "qkv_bias": "layers.0.residual_group.blocks.0.attn.qkv.bias" in shapes,
         "img_range": 255.0 if window == 7 else 1.0,  # SwinIR's networks against JPEG, alone with such windows
         "upsampler": upsampler,

@@ -8,6 +8,7 @@ import torch
 
 from tests.contract.small_archs import SMALL, scales_of
 from tests.unit.tasks.sr.archs.test_legacy_keys import numbered, released
+from trainauto.models.weights import WeightDifferences
 from trainauto.tasks.sr.archs import ARCHS, RRDBNet, modern_keys
 from trainauto.tasks.sr.archs.dwt_arch import KINDS
 from trainauto.tasks.sr.recognition import recognise
@@ -95,6 +96,7 @@ CASES: list[tuple[str, dict[str, Any], str, str]] = [
     ("metaflexnet", {"channel_norm": True, "hidden_rate": 2, "scale": 3}, "FlexNet x3, 64", "channel_norm: true }"),
     ("lkfmixer_t", {"scale": 3}, "LKFMixer x3, 40 features, 6 blocks", "{ type: lkfmixer_t }"),
     ("lkfmixer_b", {"split_factor": 0.5, "large_kernel": 7}, "LKFMixer x4", "large_kernel: 7, split_factor: 0.5 }"),
+    ("lkfmixer_b", {"channels": 44, "split_factor": 0.35}, "LKFMixer x4, 44 features", f"split_factor: {15.5 / 44} }}"),
     ("hit_sng", {"depths": [1], "num_heads": [5], "base_win_size": [4, 4]}, "HiT-SR x4, ", "base_win_size: [4, 4] }"),
     ("elan_light", {"m_elan": 2, "scale": 3}, "ELAN x3, 60 features, 1 block", "{ type: elan_light, m_elan: 2 }"),
     ("lmlt_tiny", {"n_blocks": 1, "ffn_scale": 1.5}, "LMLT x4, 36 features, 1 block", "ffn_scale: 1.5 }"),
@@ -176,6 +178,56 @@ def test_scale_3_of_ESRGAN_looks_like_scale_2_which_is_said() -> None:
     assert recognised is not None
     assert recognised.scale == 2
     assert "scale 3 has the same names and shapes" in recognised.unsure
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        ("flexnet", {"upsampler": "nearest+conv"}),
+        ("gaterv3_r", {"upsample": "nearest+conv"}),
+        ("mosrv2", {"upsampler": "pa_up", "unshuffle_mod": False}),
+        ("escrealm", {"upsampler": "nearest+conv"}),
+    ],
+)
+@pytest.mark.parametrize("scale", [2, 3])
+def test_files_tell_scale_2_from_3_where_shapes_do_not(name: str, arguments: dict[str, Any], scale: int) -> None:
+    network = ARCHS.get(name)(**{**SMALL[name], **arguments, "scale": scale})
+    recognised = recognise(network.state_dict())
+    assert recognised is not None
+    assert (recognised.scale, recognised.unsure) == (scale, "")
+    without_data = recognise(network.to("meta").state_dict())
+    assert without_data is not None
+    assert (without_data.scale, without_data.unsure[:7]) == (2, "scale 3")
+
+
+@pytest.mark.parametrize("flash", [True, False])
+def test_files_tell_the_attention_of_gaterv3(flash: bool) -> None:
+    arguments = {**SMALL["gaterv3_r"], "attention": True, "flash": flash}
+    recognised = recognise(ARCHS.get("gaterv3_r")(**arguments).state_dict())
+    assert recognised is not None
+    assert recognised.arguments.get("flash", True) is flash
+
+
+def test_files_of_gaterv3_may_lack_gamma() -> None:
+    network = ARCHS.get("gaterv3_r")(**SMALL["gaterv3_r"])
+    state = network.state_dict()
+    del state["gamma"]
+    recognised = recognise(state)
+    assert recognised is not None
+    assert (recognised.title, recognised.scale) == ("GaterV3", 4)
+    differences = WeightDifferences.between(network, state)
+    assert not differences
+    assert differences.same == len(state)
+
+
+@pytest.mark.parametrize(("dim", "hidden"), [(56, 61), (60, 123)])
+def test_ratios_survive_rounding(dim: int, hidden: int) -> None:
+    assert int(dim * (hidden / dim)) == hidden - 1
+    with torch.device("meta"):
+        arguments = {**SMALL["esc"], "dim": dim, "exp_ratio": (hidden + 0.5) / dim}
+        recognised = recognise(ARCHS.get("esc")(**arguments).state_dict())
+    assert recognised is not None
+    assert recognised.arguments["exp_ratio"] == (hidden + 0.5) / dim
 
 
 def test_variants_and_strangers_are_not_claimed() -> None:
