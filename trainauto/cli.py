@@ -87,6 +87,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         then = "resume with --auto_resume" if hasattr(parsed, "auto_resume") else "try again"
         print(f"\n{what}\n  {what_to_do}, then {then}.\n", file=sys.stderr)
         return 1
+    except (RuntimeError, MemoryError) as error:
+        from trainauto.engine.run_errors import failure_in_words
+
+        if (failure := failure_in_words(error)) is None:
+            raise
+        what, advice = failure
+        print(f"\n{visible_lines(what)}\n  {advice}\n", file=sys.stderr)
+        return 1
     except KeyboardInterrupt as error:
         print("\nstopped immediately; unsaved progress is lost", file=sys.stderr)
         return int(getattr(error, "exit_code", 130))

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from tests.acceptance import ACCEPTANCE, only_in_acceptance
-from tests.integration.commands import write_options
+from tests.integration.commands import train, write_options
 from tests.integration.finetune_runs import finetune_options, write_chats, write_model
 from tests.integration.multitask_runs import multitask_options
 from tests.integration.text_runs import text_options, write_texts
@@ -37,6 +37,7 @@ from trainauto.models.base_model import BaseModel
 from trainauto.optim.precision import Precision
 from trainauto.options.load import load_options
 from trainauto.storage.run_directory import RunDirectory
+from trainauto.tasks.multitask.task_sets import TaskSampleSet
 
 CPU = Precision(torch.device("cpu"))
 ADAM = {"type": "AdamW", "eps": 1e-3}
@@ -168,3 +169,24 @@ def assert_validations_are_right_or_refused(runs: Runs) -> None:
             survived += 1
             assert found == pytest.approx(expected, rel=1e-4), place
         assert survived
+
+
+NO_MEMORY = "[enforce fail at alloc_cpu.cpp:121] . DefaultCPUAllocator: can't allocate memory"
+
+
+@pytest.mark.parametrize("error", [MemoryError(), RuntimeError(NO_MEMORY)], ids=["Python", "torch"])
+def test_memory_that_runs_out_before_the_first_step_is_told_in_a_block(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    """Sets of validation make their largest sample while the run is built."""
+
+    def fail(*_given: Any) -> None:
+        raise error
+
+    monkeypatch.setattr(TaskSampleSet, "__getitem__", fail)
+    done = train(write_options(tmp_path / "run.yml", multitask_options()))
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
+    said = " ".join(done.stderr.split())
+    assert said.startswith("memory ran out: ")
+    assert "Use smaller batches or a smaller model" in said

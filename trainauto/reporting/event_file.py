@@ -1,8 +1,11 @@
 """TensorBoard's event files. torch and tensorboard are imported when one is opened, not before."""
 
-from collections.abc import Mapping
+import threading
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
 
 if TYPE_CHECKING:
     from torch.utils.tensorboard.writer import SummaryWriter
@@ -35,6 +38,7 @@ class EventFile:
 
             self._writer = SummaryWriter(str(self._folder), purge_step=self._hidden_from, flush_secs=_FLUSH_S)
             self._hidden_from = None
+            _print_no_errors_of(self._writer)
         return self._writer
 
     @staticmethod
@@ -67,3 +71,20 @@ class EventFile:
         if self._writer is not None:
             self._writer.close()
             self._writer = None
+
+
+_writing: WeakSet[threading.Thread] = WeakSet()
+"""Threads that write event files."""
+
+
+def _print_no_errors_of(writer: "SummaryWriter") -> None:
+    """Have the thread of a writer print no traceback: the next point raises its error again, for the sink to report."""
+    file_writer: Any = writer.file_writer
+    _writing.add(file_writer.event_writer._async_writer._worker)
+    if getattr(threading.excepthook, "func", None) is not _print_other_errors:
+        threading.excepthook = partial(_print_other_errors, threading.excepthook)
+
+
+def _print_other_errors(print_error: Callable[[Any], object], error: Any) -> None:
+    if error.thread not in _writing:
+        print_error(error)

@@ -11,6 +11,7 @@ from trainauto.core.plan import Plan
 from trainauto.core.records import PeakReading
 from trainauto.core.run_events import Picture, RunEnd
 from trainauto.core.units import MIB
+from trainauto.reporting.event_file import EventFile
 from trainauto.reporting.tensorboard import TensorBoard, side_by_side
 
 END = RunEnd("completed", "done", a_progress(3))
@@ -267,6 +268,22 @@ def test_a_resumed_run_hides_what_comes_after_its_checkpoint(tmp_path: Path, beg
             file.rename(tmp_path / f"events.out.tfevents.{first + last:010d}.{file.name}")
     steps = [(step, round(event.value)) for event in read(tmp_path).Scalars("loss/l1") for step in [event.step]]
     assert steps == [(step, 1 if step < begin else 2) for step in range(1, 8)]
+
+
+def test_a_folder_that_is_moved_is_reported_by_the_next_point_alone(tmp_path: Path) -> None:
+    """TensorBoard's own thread would print its traceback, which pytest makes an error of."""
+    events = EventFile(tmp_path / "tb")
+    events.add_points({"loss": 1.0}, 1)
+    events.writer.flush()
+    (tmp_path / "tb").rename(tmp_path / "moved")
+
+    def add_more() -> None:
+        for step in range(2, 1000):
+            events.add_points({"loss": 1.0}, step)
+            events.writer.flush()
+
+    with pytest.raises(FileNotFoundError):
+        add_more()
 
 
 def test_nothing_is_written_before_the_start(tmp_path: Path) -> None:
