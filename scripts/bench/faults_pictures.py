@@ -174,6 +174,8 @@ def _meet(bench: Bench, *, task: str, becomes: str, step: int) -> Verdict:
         return Verdict(SURVIVED, shown(ended.words[max(0, ended.words.index(name) - 60) :]))
     if is_equal:  # it was not read any more
         return Verdict(SURVIVED)
+    if not step and becomes in ("folder", "gone"):  # the set has one picture less, as a person who did that expects
+        return Verdict(SURVIVED, shown(ended.words[ended.words.index("data ") :]))
     return Verdict(WRONG, shown(ended.said[-160:]), "other weights, and the picture is not named")
 
 
@@ -211,8 +213,8 @@ def _meet_stopped(bench: Bench, *, task: str) -> Verdict:
     started = forked(partial(_stopped, task), place, "first")
     ended = started.ended()
     bad = plainly_bad(ended)
-    if bad is not None:
-        return bad
+    if bad is not None and not (ended.code == -signal.SIGTERM and ("completed" in ended.said or ended.block.strip())):
+        return bad  # a run that has said its last word may still be ending when the signal comes
     return Verdict(BLOCK if ended.code else SURVIVED, shown(ended.block or ended.words[-160:]))
 
 

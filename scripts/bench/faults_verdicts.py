@@ -23,8 +23,8 @@ STOPPED = {129, 130, 143}
 NEAR = 0.02
 """Share of the largest weight by which weights may differ where a step ran in pieces, or an optimizer one by one."""
 
-PROGRESS_BAR = re.compile(r"[^\r\n]*\d+%\|[^\r\n]*[\r\n]*")
-"""transformers draws one on stderr while it saves a model: no block."""
+OF_LIBRARIES = re.compile(r"[^\r\n]*\d+%\|[^\r\n]*[\r\n]*|^libpng (?:error|warning): [^\n]*\n", re.MULTILINE)
+"""Lines on stderr that are no blocks: transformers' bar while it saves a model, and what libpng writes by itself."""
 
 MET = ".met"
 """A file that says that the fault has come to pass."""
@@ -106,7 +106,8 @@ def plainly_bad(ended: Ended) -> Verdict | None:
 
 def block_of(ended: Ended) -> tuple[str, str]:
     """Return the block of a run that failed, and what is wrong with it; empty where nothing is."""
-    blocks = [block for block in re.split(r"\n\s*\n", PROGRESS_BAR.sub("", ended.block).strip()) if block.strip()]
+    said = OF_LIBRARIES.sub("", ended.block)
+    blocks = [block for block in re.split(r"\n\s*\n", said.strip()) if block.strip()]
     if not blocks:
         return "", "no block"
     if len(blocks) > 1:

@@ -185,7 +185,7 @@ class Workers:
     [
         ([None, -signal.SIGBUS], RuntimeError("exited unexpectedly"), "was ended (SIGBUS)\n  Shared memory"),
         ([-signal.SIGSEGV], EOFError(), "was ended (SIGSEGV)\n  A library"),
-        ([3], ConnectionResetError(), "ended with exit code 3"),
+        ([3], ConnectionResetError(), "ended with exit code 3\n  Code that"),
         ([None], RuntimeError("received 0 items of ancdata"), "Too many open files\n  Allow more open files"),
         ([None], ValueError("of the data set's own"), ""),
     ],

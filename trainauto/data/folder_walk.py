@@ -67,7 +67,7 @@ def _walked(
         real = os.path.join(real_path, entry.name)  # noqa: PTH118 - ten times as fast as Path, for each file of a set
         if entry.is_dir(follow_symlinks=False):
             yield from _walked(entry.path, real, entered, found, through_link=through_link)
-        elif entry.is_symlink() and entry.is_dir():
+        elif entry.is_symlink() and os.path.isdir(entry.path):  # noqa: PTH112 - that of an entry fails on a loop of links
             yield entry.path
         else:
             real = os.path.realpath(entry.path) if entry.is_symlink() else real
@@ -75,7 +75,8 @@ def _walked(
 
 
 def _is_special(entry: os.DirEntry[str]) -> bool:
-    return not entry.is_file() and os.path.exists(entry.path)  # noqa: PTH110 - a link that leads nowhere is none
+    # A link that leads nowhere, or to itself, is none.
+    return not os.path.isfile(entry.path) and os.path.exists(entry.path)  # noqa: PTH110, PTH113
 
 
 def warn_of_links(folder: Path, described: str) -> None:

@@ -64,7 +64,10 @@ def failure_of(workers: object, error: Exception | None = None) -> WorkersFailed
 
 def _death_in_words(code: int) -> str:
     if code >= 0:
-        return f"a worker that loads samples ended with exit code {code}"
+        return (
+            f"a worker that loads samples ended with exit code {code}\n"
+            "  Code that reads samples ended it, perhaps: without workers its error appears here."
+        )
     name = signal.Signals(-code).name
     what = "was killed" if name == "SIGKILL" else "was ended"
     advice = _ADVICE.get(

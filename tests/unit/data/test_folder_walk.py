@@ -31,6 +31,14 @@ def test_a_linked_folder_is_followed_and_a_hidden_one_is_not(tmp_path: Path) -> 
     assert names_of(folder) == {"a": False, "link/b": True, "link/deeper/c": True}
 
 
+def test_links_to_themselves_and_to_nothing_are_files_that_cannot_be_read(tmp_path: Path) -> None:
+    folder = made(tmp_path / "set", "a")
+    (folder / "itself").symlink_to("itself")
+    (folder / "nothing").symlink_to("nowhere")
+    assert names_of(folder) == {"a": False, "itself": False, "nothing": False}
+    assert not any(found.is_special for found in files_below(folder))
+
+
 def test_links_that_lead_in_circles_end(tmp_path: Path) -> None:
     folder = made(tmp_path / "set", "one/a", "two/b")
     (folder / "one" / "up").symlink_to(folder)

@@ -85,7 +85,7 @@ def decoded(path: str, form: PixelFormat) -> tuple[Pixels, str]:
     except (OSError, cv2.error) as error:
         if isinstance(error, cv2.error) and error.code == cv2.Error.STS_NO_MEM:
             raise _without_room(path) from error
-        raise InputError(f"cannot read image {path}: {error}") from error
+        raise InputError(Problem(f"cannot read image {path}: {error}", advice="Remove or replace it.")) from error
     if image is None:
         raise InputError(
             Problem(f"cannot decode image {path}", advice="The file is damaged or no image; remove or replace it.")

@@ -108,7 +108,7 @@ class PixelCache:
         try:
             stat = file_of(path).stat()
         except OSError as error:
-            raise InputError(f"cannot read image {path}: {error}") from error
+            raise InputError(Problem(f"cannot read image {path}: {error}", advice="Remove or replace it.")) from error
         form = str(self.form.channels)  # alone, as versions wrote it that knew no others
         if self.form != PixelFormat(self.form.channels):
             form += f"|{self.form.bits} bits{', luma' if self.form.is_luma else ''}"
