@@ -11,6 +11,7 @@ from torch import nn
 from trainauto.builders.components import locate_errors
 from trainauto.builders.finetune_data import padding_id, processor_of
 from trainauto.builders.load_plugins import load_plugins
+from trainauto.core.files import read_text
 from trainauto.core.json_text import from_json
 from trainauto.options.finetune_options import FinetuneOptions
 from trainauto.options.load import LoadedOptions
@@ -114,7 +115,7 @@ def _measured_losses(directory: RunDirectory) -> dict[int, float]:
 def _base_of(folder: Path, loaded: Loaded) -> str:
     """Return the model that adapters were trained beside: where it really lay, since ``current`` leads on."""
     with suppress(OSError, ValueError, KeyError):
-        base = str(from_json((folder / ADAPTER_FILE).read_text(encoding="utf-8"))["base_model_name_or_path"])
+        base = str(from_json(read_text(folder / ADAPTER_FILE))["base_model_name_or_path"])
         if Path(base).is_dir():
             return base
     return loaded.options.model.name
@@ -124,7 +125,7 @@ def as_seen_from_here(directory: RunDirectory, loaded: Loaded) -> Loaded:
     """Return options whose relative paths hold here: the run may have been started in another folder."""
     origin: dict[str, Any] = {}
     with suppress(OSError, ValueError):
-        origin = from_json(directory.origin.read_text(encoding="utf-8"))
+        origin = from_json(read_text(directory.origin))
     start = Path(str(origin.get("working_directory", ".")))
     options = loaded.options
 

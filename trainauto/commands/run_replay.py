@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from trainauto.core.decisions import Decision, MissingSteps, PlanChange, Rollback
 from trainauto.core.errors import InputError, Problem
+from trainauto.core.files import read_text
 from trainauto.core.json_text import from_json
 from trainauto.core.plan import Plan
 from trainauto.core.records import StepRecord
@@ -56,7 +57,7 @@ class Part:
             directory.kept_at(file, step) for file in (directory.given, directory.options_file, directory.origin)
         )
         try:
-            origin_facts = from_json(origin.read_text(encoding="utf-8"))
+            origin_facts = from_json(read_text(origin))
             return cls(given, options_file, {"folder": origin_facts["folder"], **origin_facts}, step)
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise InputError(Problem(f"{origin} cannot be read: {error!r}", advice="Each run writes it.")) from None

@@ -17,6 +17,7 @@ from trainauto.core.errors import InputError, Problem
 from trainauto.core.files import (
     OTHERS_ARE_DONE_S,
     directory_written_atomically,
+    read_text,
     remove_leftovers,
     write_text_atomically,
 )
@@ -93,7 +94,7 @@ def _any_samples(_dataset: DynamicDataset) -> None:
 
 def _where_it_was_started(directory: RunDirectory) -> Any:
     with suppress(OSError, ValueError, KeyError, TypeError):
-        start = Path(str(from_json(directory.origin.read_text(encoding="utf-8"))["working_directory"]))
+        start = Path(str(from_json(read_text(directory.origin))["working_directory"]))
         if start.is_dir():
             return chdir(start)
     return nullcontext()

@@ -168,6 +168,17 @@ def open_file(path: str | Path) -> BinaryIO:
     return Path(path).open("rb")
 
 
+def read_text(path: str | Path) -> str:
+    """Return the text (UTF-8) of a file.
+
+    Raises:
+        OSError: as of :func:`open_file`.
+        UnicodeDecodeError: it is no text.
+    """
+    with open_file(path) as file:
+        return file.read().decode()
+
+
 def nearest_folder(path: Path) -> tuple[Path, str]:
     """Return the nearest there is of ``path`` and the folders above it, and why nothing can be made in it.
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from trainauto.core.errors import InputError, Problem
+from trainauto.core.files import read_text
 
 LARGEST_COUNT = 2**63 - 1
 _DEEPEST = 100
@@ -136,7 +137,7 @@ def step_of_line(line: bytes) -> int | None:
 def read_object(file: Path) -> dict[str, Any]:
     """Return what a file of one JSON object holds; nothing where it cannot be read."""
     try:
-        content = from_json(file.read_text(encoding="utf-8")) if file.is_file() else {}
+        content = from_json(read_text(file)) if file.is_file() else {}
     except (OSError, ValueError):
         return {}
     return content if isinstance(content, dict) else {}

@@ -16,6 +16,7 @@ import torch
 from trainauto.core.errors import CheckpointError, InputError, Problem, TrainautoError, nearest
 from trainauto.core.files import (
     directory_written_atomically,
+    read_text,
     remove_folder,
     remove_leftovers,
     write_atomically,
@@ -238,7 +239,7 @@ class Checkpoints:
     def _restore_best(self, newest: int) -> None:
         """Take the best from ``latest.json``, unless it has gone or was set aside: others are to take its place."""
         with suppress(OSError, ValueError, KeyError, TypeError):
-            noted = from_json((self.folder / LATEST_FILE).read_text(encoding="utf-8"))["best"]
+            noted = from_json(read_text(self.folder / LATEST_FILE))["best"]
             best = Best(**noted) if noted else None
             is_kept = best is not None and best.step <= newest and best.step in self.steps()
             # Earlier versions took an infinite mean, of a set with a blank page, for the best for good.

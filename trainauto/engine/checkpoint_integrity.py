@@ -8,7 +8,7 @@ from pathlib import Path
 
 from safetensors import SafetensorError, safe_open
 
-from trainauto.core.files import write_json_atomically
+from trainauto.core.files import read_text, write_json_atomically
 from trainauto.core.json_text import from_json
 
 SUMS_FILE = "sums.json"
@@ -50,7 +50,7 @@ def noted_sums(folder: Path) -> dict[str, tuple[int, int]]:
         OSError: it cannot be read.
     """
     try:
-        noted = from_json((folder / SUMS_FILE).read_text(encoding="utf-8"))
+        noted = from_json(read_text(folder / SUMS_FILE))
         return {str(name): (int(entry["bytes"]), int(entry["crc32"])) for name, entry in noted.items()}
     except FileNotFoundError:
         return {}

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from trainauto.core.batch import Batch
 from trainauto.core.errors import CheckpointError
-from trainauto.core.files import write_json_atomically
+from trainauto.core.files import read_text, write_json_atomically
 from trainauto.core.json_text import from_json
 from trainauto.core.plan import Axis, BatchShape, Plan, work
 from trainauto.core.records import OutOfMemory
@@ -38,7 +38,7 @@ def _failed_plans(file: Path) -> list[dict[str, int]]:
     Notes of earlier versions know the last one.
     """
     with suppress(OSError, ValueError, KeyError, TypeError):
-        note = from_json(file.read_text(encoding="utf-8"))
+        note = from_json(read_text(file))
         return list(note.get("failed_plans", [note["plan"]]))
     return []
 
@@ -63,7 +63,7 @@ def read_oom_note(folder: Path, axes: Iterable[Axis]) -> OutOfMemory | None:
     events = []
     for file in sorted(folder.glob(NAME.format("*"))):
         try:
-            note = from_json(file.read_text(encoding="utf-8"))
+            note = from_json(read_text(file))
             plan, shape = Plan.from_dict(note["plan"]), BatchShape(int(note["samples"]), int(note["extent"]))
             events.append(OutOfMemory(note["step"], plan, shape, note["pass"], note["message"], 0, note["limit"]))
         except (OSError, ValueError, KeyError, TypeError) as error:

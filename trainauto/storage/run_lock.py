@@ -26,6 +26,7 @@ from pathlib import Path
 from uuid import uuid4
 
 from trainauto.core.errors import InputError, Problem, TrainautoError
+from trainauto.core.files import read_text
 from trainauto.core.json_text import from_json
 
 logger = logging.getLogger(__name__)
@@ -272,7 +273,7 @@ def _newest(folder: Path) -> Path | None:
 
 def _read(file: Path) -> Owner:
     try:
-        content = from_json(file.read_text(encoding="utf-8"))
+        content = from_json(read_text(file))
         return Owner(**{name: type_of(content[name]) for name, type_of in _FIELDS.items()})
     except (OSError, ValueError, KeyError, TypeError):
         return Owner("", 0, "")  # damaged: its time of change alone says whether it is alive

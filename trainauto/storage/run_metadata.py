@@ -10,7 +10,7 @@ from typing import Any
 import torch
 import yaml
 
-from trainauto.core.files import write_text_atomically
+from trainauto.core.files import read_text, write_text_atomically
 from trainauto.core.json_text import from_json
 from trainauto.data.dynamic_dataset import DynamicDataset
 from trainauto.distributed.rendezvous import launch_of_now
@@ -80,7 +80,7 @@ def with_blocks(loaded: LoadedOptions[FileOptions], blocks: Sequence[str] | None
 def recomputed_blocks_of(directory: RunDirectory) -> tuple[str, ...] | None:
     """Return the blocks that run again in a run, as :func:`with_blocks` named them; ``None`` where nothing did."""
     try:
-        memory = from_json(directory.config.read_text(encoding="utf-8"))["memory"]
+        memory = from_json(read_text(directory.config))["memory"]
         blocks = memory["gradient_checkpointing"]
     except (OSError, ValueError, KeyError, TypeError):
         return None
@@ -94,7 +94,7 @@ def was_launched_as(directory: RunDirectory, launch: str) -> bool:
 
 def _origin(directory: RunDirectory) -> dict[str, Any]:
     try:
-        content: dict[str, Any] = from_json(directory.origin.read_text(encoding="utf-8"))
+        content: dict[str, Any] = from_json(read_text(directory.origin))
     except (OSError, ValueError):
         return {}
     return content if isinstance(content, dict) else {}

@@ -5,6 +5,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from trainauto.core.errors import InputError, Problem
+from trainauto.core.files import read_text
 from trainauto.core.json_text import from_json
 from trainauto.options.load import LoadedOptions, load_options
 from trainauto.options.run_options import FileOptions
@@ -35,6 +36,6 @@ def options_of(
         raise InputError(Problem(what, advice=advice))
     folder = Path.cwd()  # also where the run comes from another machine
     with suppress(OSError, ValueError, KeyError, TypeError):
-        recorded = Path(from_json(origin.read_text(encoding="utf-8"))["folder"])
+        recorded = Path(from_json(read_text(origin))["folder"])
         folder = recorded if recorded.is_dir() else folder
     return load_options(given, overrides, folder)

@@ -66,6 +66,15 @@ def test_an_infinite_best_of_an_earlier_version_is_forgotten(tmp_path: Path) -> 
     assert again.best is None
 
 
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no FIFO")
+def test_a_pointer_that_is_a_fifo_is_not_opened(tmp_path: Path) -> None:
+    """Opening it waits for a writer; which checkpoint is the newest stands in the names of folders, too."""
+    Checkpoints(tmp_path, keep=2).save(10, {}, write_weights)
+    (tmp_path / "latest.json").unlink()
+    os.mkfifo(tmp_path / "latest.json")
+    assert Checkpoints(tmp_path, keep=2).latest() == tmp_path / "step_00000010"
+
+
 def fill_disk(monkeypatch: pytest.MonkeyPatch, folder: Path, fits: int) -> None:
     """Have the disk hold so many checkpoints and no more: at the lowest level, where torch opens its file."""
     real_save = torch.save

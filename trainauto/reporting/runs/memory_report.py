@@ -16,6 +16,7 @@ from trainauto.core.decisions import (
     decision_to_dict,
 )
 from trainauto.core.errors import InputError, Problem
+from trainauto.core.files import read_text
 from trainauto.core.json_text import from_json, read_lines, to_json
 from trainauto.core.plan import Plan
 from trainauto.core.records import MicrobatchSplit, StepRecord
@@ -239,7 +240,7 @@ def _forecast(run: RunDirectory) -> Mapping[str, Any]:
     if not run.forecast.is_file():
         return {}
     try:
-        forecast = from_json(run.forecast.read_text(encoding="utf-8"))
+        forecast = from_json(read_text(run.forecast))
     except ValueError as error:
         raise InputError(Problem(f"{run.forecast} cannot be read: {error}", advice="Delete it.")) from error
     return forecast if isinstance(forecast, dict) else {}

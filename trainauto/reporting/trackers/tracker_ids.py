@@ -4,7 +4,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
-from trainauto.core.files import write_json_atomically
+from trainauto.core.files import read_text, write_json_atomically
 from trainauto.core.json_text import from_json
 
 
@@ -37,7 +37,7 @@ class TrackerIds:
 
     def _read(self) -> dict[str, Any]:
         try:
-            kept = from_json(self._file.read_text(encoding="utf-8"))
+            kept = from_json(read_text(self._file))
         except (OSError, ValueError):
             return {}
         return kept if isinstance(kept, dict) else {}

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from trainauto.core.errors import InputError, Problem
-from trainauto.core.files import directory_written_atomically, write_json_atomically
+from trainauto.core.files import directory_written_atomically, read_text, write_json_atomically
 from trainauto.core.json_text import from_json
 from trainauto.core.process import without_memory_limit
 from trainauto.core.records import Progress
@@ -39,7 +39,7 @@ def write_epoch(folder: Path, epoch: int, progress: Progress, write: Callable[[P
 def steps_of(folder: Path) -> int:
     """Return after which step the model of a folder was written; 0 where it does not say."""
     try:
-        return int(from_json((folder / PROGRESS_FILE).read_text(encoding="utf-8"))["step"])
+        return int(from_json(read_text(folder / PROGRESS_FILE))["step"])
     except (OSError, ValueError, KeyError, TypeError):
         return 0
 

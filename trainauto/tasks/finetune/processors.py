@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from trainauto.core.errors import InputError, Problem
+from trainauto.core.files import read_text
 from trainauto.core.json_text import from_json
 from trainauto.tasks.text.training.hub import as_written_for_hub, hub_errors, is_local, require_transformers
 
@@ -126,7 +127,7 @@ def saved_pixels(folder: Path) -> int:
     """Return most pixels of a picture of a processor that was saved, beside adapters as well: they have no model."""
     for name in PROCESSOR_FILES:
         with suppress(OSError, ValueError):
-            saved = from_json((folder / name).read_text(encoding="utf-8"))
+            saved = from_json(read_text(folder / name))
             return _bounds_in(saved.get("image_processor", saved).get("size"))[1]
     return ANY_PIXELS
 

@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import IO, Any
 
 from trainauto.core.errors import InputError, Problem
-from trainauto.core.files import write_text_atomically
+from trainauto.core.files import read_text, write_text_atomically
 from trainauto.core.json_text import from_json
 
 if sys.platform != "win32":
@@ -117,7 +117,7 @@ class Journal:
 
     def _read(self) -> None:
         try:
-            report = from_json((self._folder / REPORT).read_text(encoding="utf-8"))
+            report = from_json(read_text(self._folder / REPORT))
             self.settings = report["settings"]
             self._take(report["images"])
         except FileNotFoundError:
