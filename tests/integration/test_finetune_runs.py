@@ -1,8 +1,10 @@
 """Fine-tuning from option files as a person does it: runs, what they leave, how they end, what other commands say."""
 
 import json
+import os
 import re
 import shutil
+import signal
 from collections.abc import Iterator, Mapping
 from contextlib import chdir
 from pathlib import Path
@@ -16,6 +18,7 @@ from transformers import AutoModelForImageTextToText
 from tests.integration.commands import command, step_records, train, write_options
 from tests.integration.finetune_runs import finetune_options, write_chats, write_model
 from trainauto.automations.stop_file import STOP_FILE
+from trainauto.engine.batched_validation import BatchedValidation
 from trainauto.options.finetune_options import FinetuneOptions
 from trainauto.storage.run_directory import RunDirectory
 from trainauto.tasks.finetune.conversation_model import ConversationModel
@@ -25,6 +28,7 @@ ADAPTERS = {"lora": {"r": 4, "lora_alpha": 8, "lora_dropout": 0.1, "target_modul
 LEARNED, ASIDE = 9, 3
 STEPS = [4, 3, 2] * 2
 """Conversations of each step of two epochs."""
+STEPS_OF_AN_EPOCH = [1, 2, 3]
 
 
 @pytest.fixture(scope="module")
@@ -279,6 +283,27 @@ def test_a_file_ends_the_run_and_a_resume_goes_on(
     assert [line["step"] for line in lines_of(run / "validation.jsonl")] == [3, 5, 6]
     assert "measured loss" in flat(twice.stdout)
     assert "single sample" not in twice.stderr
+
+
+def test_a_signal_in_the_validation_of_an_epoch_leaves_it_to_the_resume(
+    made: Path, here: Path, whole: tuple[Path, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = written(made, here / "run.yml", **measuring(made))
+
+    def interrupted(*_given: Any) -> Any:
+        os.kill(os.getpid(), signal.SIGINT)
+        pytest.fail("it was not heard")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(BatchedValidation, "_sums_of", interrupted)
+        stopped = train(options)
+    assert stopped.returncode == 130, stopped.stderr
+    run = newest(here)
+    assert [record["step"] for record in step_records(run)] == STEPS_OF_AN_EPOCH
+    assert not (run / "validation.jsonl").exists()
+    assert train(options, "--auto_resume").returncode == 0
+    assert [line["step"] for line in lines_of(run / "validation.jsonl")] == [3, 6]
+    same_as_straight(run, whole[0])
 
 
 def same_as_straight(run: Path, straight: Path) -> None:

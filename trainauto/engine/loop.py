@@ -62,12 +62,11 @@ def train_until_done(run: Run) -> None:
         show_first_samples(run, batch)
         take_in(run, record)
         run.reporter.step(record, run.journal.take(), run.progress)
-        if run.controls.to_undo is None:
-            validate_if_due(run)
+        is_validated = run.controls.to_undo is not None or validate_if_due(run)
         if run.controls.to_undo is not None:
             carry_out(run)
             batches = iter(run.loader)
-        else:
+        elif is_validated:
             end_epoch_and_save_if_due(run)
     run.save()
 

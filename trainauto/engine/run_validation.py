@@ -14,20 +14,23 @@ from trainauto.memory.monitor.oom import is_out_of_memory
 from trainauto.memory.monitor.release import release_memory
 
 
-def validate_if_due(run: Run) -> None:
-    """Validate where that is due: after so many steps, after a pass over the samples, after the last step."""
+def validate_if_due(run: Run) -> bool:
+    """Validate where that is due: after so many steps, after a pass over the samples, after the last step.
+
+    Returns:
+        Whether nothing of it is left to a resume, which then ends the pass, too.
+    """
     if not run.is_validation_due:
-        return
+        return True
     if run.finished or run.is_stopping:  # nothing follows: it may take long, and whoever stops the run may not wait
         run.save()
-    validate(run, run.validators)
+    return validate(run, run.validators)
 
 
 def make_up(run: Run) -> None:
     """Do what a kill came before, after the last step: validate what was not validated yet, end an epoch."""
-    if run.missed:
-        validate(run, run.missed)
-    end_epoch(run)
+    if not run.missed or validate(run, run.missed):
+        end_epoch(run)
 
 
 def end_epoch(run: Run) -> bool:
@@ -47,15 +50,20 @@ def end_epoch_and_save_if_due(run: Run) -> None:
         run.save()
 
 
-def validate(run: Run, validators: Sequence[ValidationSet]) -> None:
+def validate(run: Run, validators: Sequence[ValidationSet]) -> bool:
     """Run validation sets. Whatever is wrong with one, every step so far is whole: an error says to save.
+
+    Returns:
+        Whether all were run to their end; a signal leaves them.
 
     Raises:
         TrainautoError: a set does not fit into memory.
     """
     try:
+        are_whole = True
         for validator in validators:
-            if not _validate_set(run, validator):
+            are_whole = _validate_set(run, validator)
+            if not are_whole:
                 break  # a signal: saving comes first
         release_memory(run.model.device)
     except Exception as error:
@@ -65,6 +73,7 @@ def validate(run: Run, validators: Sequence[ValidationSet]) -> None:
         if ending is error:
             raise
         raise ending from None
+    return are_whole
 
 
 def _validate_set(run: Run, validator: ValidationSet) -> bool:
