@@ -134,7 +134,7 @@ BROKEN: dict[str, tuple[dict[str, Any], str, list[str]]] = {
             "datasets": {"train": {"lq_size": 21}},
         },
         "lq_size: 21",
-        ["multiples of 8", "The nearest is 16"],
+        ["multiples of 8", "The nearest is 16, or 24"],
     ),
     "cache folder that is a file": ({"datasets": {"train": {"cache_dir": "run.yml"}}}, "cache_dir", ["cannot be made"]),
     "runs in a file": ({"path": {"experiments_root": "run.yml"}}, "experiments_root", ["cannot be made"]),

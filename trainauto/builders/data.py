@@ -268,12 +268,14 @@ def build_axes(loaded: LoadedOptions, network: nn.Module, scan: DatasetScan) -> 
     if judge := crop_is_judged_alone(loaded):
         axis = replace(axis, minimum=lq_size, maximum=lq_size, capped_by=f"the only crop that {judge} judges")
     if not axis.admits(lq_size):
+        below = axis.clamp(lq_size)
+        nearest = below if below >= lq_size else f"{below}, or {below + needs.multiple}"
         with locate_errors(loaded, ("datasets", "train", "lq_size")):
             raise InputError(
                 Problem(
                     f"lq_size {lq_size} does not suit the network: it takes at least {needs.minimum} px, "
                     f"in multiples of {needs.multiple}",
-                    advice=f"The nearest is {axis.clamp(lq_size)}.",
+                    advice=f"The nearest is {nearest}.",
                 )
             )
     if scan.largest_size is not None and lq_size > scan.largest_size:

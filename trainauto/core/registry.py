@@ -75,7 +75,10 @@ class Registry(Generic[T]):
         Raises:
             InputError: there is none; the message names the nearest.
         """
-        component = self.get(name)
+        return self.name_of(self.get(name))
+
+    def name_of(self, component: T) -> str:
+        """Return the name to show of a component that is registered."""
         return next(shown for shown in self if self._entries[self._spelled(shown)] is component)
 
     def aliases(self, name: str) -> list[str]:

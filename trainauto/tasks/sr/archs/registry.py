@@ -47,7 +47,7 @@ def register_preset(network: type[nn.Module], *names: str, about: str, **default
 
     build.__name__ = build.__qualname__ = names[0]
     build.__module__ = network.__module__
-    build.__doc__ = f"{about}; see :class:`{network.__name__}` for the arguments."
+    build.__doc__ = f"{about}; see ``{ARCHS.name_of(network)}`` for the arguments."
     build.__signature__ = signature.replace(parameters=parameters, return_annotation=network)  # type: ignore[attr-defined]
     ARCHS.register(*names)(build)
 
