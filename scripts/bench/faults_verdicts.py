@@ -23,7 +23,9 @@ STOPPED = {129, 130, 143}
 NEAR = 0.02
 """Share of the largest weight by which weights may differ where a step ran in pieces, or an optimizer one by one."""
 
-OF_LIBRARIES = re.compile(r"(?:^|(?<=\r))[^\r\n]{0,80}?\d+%\|[^\r\n]*[\r\n]*|^libpng (?:error|warning): [^\n]*\n", re.MULTILINE)
+OF_LIBRARIES = re.compile(
+    r"(?:^|(?<=\r))[^\r\n]{0,80}?\d+%\|[^\r\n]*[\r\n]*|^libpng (?:error|warning): [^\n]*\n", re.MULTILINE
+)
 """Lines on stderr that are no blocks: transformers' bar while it saves a model, and what libpng writes by itself."""
 
 MET = ".met"
