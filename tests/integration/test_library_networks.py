@@ -172,7 +172,8 @@ def read_from(name: str, weights: dict[str, torch.Tensor]) -> torch.nn.Module:
         return described.model
     told = recognise(weights)
     assert told is not None
-    network = ARCHS.get(told.name)(scale=told.scale, **told.arguments)
+    # Window sizes of ELAN and EMT have no weights, and the guess says so; files of runs name them beside the weights.
+    network = ARCHS.get(told.name)(scale=told.scale, **{**TRIED[name], **told.arguments})
     network.load_state_dict(weights)
     return network
 

@@ -158,7 +158,8 @@ def _elan(shapes: Shapes) -> Guess | None:
         "n_share": shared - 1,
         "r_expand": shapes[first][0] // width,
     }
-    return Guess("ELAN", ("elan", "elan_light"), scale, (f"{width} features", counted(blocks, "block")), arguments)
+    sizes = (f"{width} features", counted(blocks, "block"))
+    return Guess("ELAN", ("elan", "elan_light"), scale, sizes, arguments, "window_sizes has no weights")
 
 
 def _escreal(shapes: Shapes) -> Guess | None:
