@@ -79,7 +79,7 @@ def export(parsed: argparse.Namespace, chosen: str, size_px: tuple[int, int] | N
 
 def _unknown_elsewhere(trained: LoadedNetwork) -> list[str]:
     """Return what is said of a network that programs which read weights by spandrel do not know."""
-    if isinstance(trained.network, (*KNOWN_TO_SPANDREL, AnySize)):
+    if type(trained.network) in KNOWN_TO_SPANDREL or isinstance(trained.network, AnySize):  # DWT is built upon SwinIR
         return []
     module = type(trained.network).__module__
     words = "spandrel (chaiNNer, ComfyUI) does not know this network"

@@ -2,25 +2,16 @@
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
-import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from trainauto.core.plan import SizeRequirements
-from trainauto.tasks.sr.archs.argument_checks import (
-    require_above_zero,
-    require_choice,
-    require_expansion,
-    require_numbers,
-    require_positive_integers,
-    require_rates,
-)
+from trainauto.tasks.sr.archs.argument_checks import require_choice, require_numbers
 from trainauto.tasks.sr.archs.padding import reflect_to_multiple
 from trainauto.tasks.sr.archs.registry import ARCHS, register_preset
-from trainauto.tasks.sr.archs.rgb_mean import RGB_MEAN
-from trainauto.tasks.sr.archs.swin_block import RSTB, BlockGroup, NormOnly, SwinBlock, initialise_linear, shift_mask
-from trainauto.tasks.sr.archs.swin_head import SwinHead, check_head, residual_conv
-from trainauto.tasks.sr.archs.swinir_arch import check_blocks, check_windows
+from trainauto.tasks.sr.archs.swin_block import SwinBlock, shift_mask
+from trainauto.tasks.sr.archs.swinir_arch import SwinIR, check_blocks, check_windows
 
 SHIFTED = -1
 """Kind of a block whose windows are shifted and not dilated, as SwinIR's are."""
@@ -85,7 +76,7 @@ class DilatedBlock(SwinBlock):
 
 
 @ARCHS.register("dwt")
-class DWT(SwinHead):
+class DWT(SwinIR):
     """Dilated window transformer: residual groups of Swin blocks, every second of which may be dilated.
 
     Args:
@@ -117,14 +108,8 @@ class DWT(SwinHead):
         https://github.com/the-database/traiNNer-redux.
     """
 
-    num_in_ch: int
-    """Channels of the input."""
-    scale: int
-    """Enlargement factor."""
     size_requirements: SizeRequirements
     """Sides are even multiples of the window, or multiples of all parts; others are padded."""
-    mean: Tensor
-    """What is subtracted from the input and added to the output; not part of checkpoints."""
 
     def __init__(
         self,
@@ -146,75 +131,42 @@ class DWT(SwinHead):
         resi_connection: str = "1conv",
         layer_kinds: Sequence[Sequence[int]] = KINDS,
     ) -> None:
-        super().__init__()
-        require_positive_integers(num_in_ch=num_in_ch, num_out_ch=num_out_ch, scale=scale)
         require_choice("upsampler", upsampler, ("pixelshuffle",))
-        check_head(upsampler, scale, num_in_ch, num_out_ch)
         check_windows(window_size, img_size)
         check_blocks(embed_dim, depths, num_heads)
-        require_above_zero(img_range=img_range)
-        require_expansion(embed_dim, mlp_ratio=mlp_ratio)
-        require_rates(drop_rate=drop_rate, attn_drop_rate=attn_drop_rate, drop_path_rate=drop_path_rate)
-        require_choice("resi_connection", resi_connection, ("1conv", "3conv"))
         _check_kinds(layer_kinds, depths, window_size, img_size)
-        self.num_in_ch, self.scale = num_in_ch, scale
-        self.window_size, self.img_range, self.upsampler = window_size, img_range, upsampler
+        self.layer_kinds = layer_kinds  # blocks are made of them
+        super().__init__(
+            num_in_ch,
+            num_out_ch,
+            scale,
+            img_size,
+            embed_dim,
+            depths,
+            num_heads,
+            window_size,
+            mlp_ratio,
+            qkv_bias,
+            drop_rate,
+            attn_drop_rate,
+            drop_path_rate,
+            img_range,
+            upsampler,
+            resi_connection,
+        )
+        self.shifted = True  # the published code has a mask for all blocks
         parts = [max(kind, 1) for kinds in layer_kinds for kind in kinds]
         self.multiple = window_size * math.lcm(2, *parts)
         self.size_requirements = SizeRequirements(minimum=self.multiple, multiple=self.multiple)
-        mean = RGB_MEAN if num_in_ch == num_out_ch == 3 else (0.0,)
-        self.register_buffer("mean", torch.tensor(mean).view(1, -1, 1, 1), persistent=False)
-        shared = {
-            "dim": embed_dim,
-            "window_size": window_size,
-            "img_size": img_size,
-            "mlp_ratio": mlp_ratio,
-            "qkv_bias": qkv_bias,
-            "drop": drop_rate,
-            "attn_drop": attn_drop_rate,
-        }
 
-        self.conv_first = nn.Conv2d(num_in_ch, embed_dim, 3, padding=1)
-        self.patch_embed = NormOnly(embed_dim)
-        self.pos_drop = nn.Dropout(drop_rate)
-        last = max(sum(depths) - 1, 1)
-        rates = [drop_path_rate * index / last for index in range(sum(depths))]
-        self.layers = nn.ModuleList()
-        for depth, heads, kinds in zip(depths, num_heads, layer_kinds, strict=True):
-            blocks = [
-                _block(kinds[index], {**shared, "num_heads": heads, "drop_path": rates.pop(0)})
-                for index in range(depth)
-            ]
-            self.layers.append(RSTB(BlockGroup(blocks), residual_conv(embed_dim, resi_connection)))
-        self.norm = nn.LayerNorm(embed_dim)
-        self.conv_after_body = residual_conv(embed_dim, resi_connection)
-        self.add_head(embed_dim, num_out_ch)
-        self.apply(initialise_linear)
+    def _block(self, group: int, index: int, **arguments: Any) -> SwinBlock:
+        kind = self.layer_kinds[group][index]
+        if kind > 0:
+            return DilatedBlock(kind, shift=self.shift, **arguments)
+        return SwinBlock(shift=self.shift if kind == SHIFTED else 0, **arguments)
 
-    def forward(self, image: Tensor) -> Tensor:
-        """Enlarge (N, num_in_ch, H, W) to (N, num_out_ch, H * scale, W * scale)."""
-        height, width = image.shape[-2:]
-        centred = (reflect_to_multiple(image, self.multiple) - self.mean) * self.img_range
-        shallow = self.conv_first(centred)
-        deep = self.conv_after_body(self._deep_features(shallow)) + shallow
-        enlarged = self.enlarge(deep, centred) / self.img_range + self.mean
-        return enlarged[..., : height * self.scale, : width * self.scale]
-
-    def _deep_features(self, shallow: Tensor) -> Tensor:
-        """Run the blocks: (N, C, H, W) to the same shape."""
-        height, width = shallow.shape[-2:]
-        mask = shift_mask(height, width, self.window_size, self.window_size // 2, like=self.norm.weight)
-        features = self.pos_drop(self.patch_embed(shallow.permute(0, 2, 3, 1)))
-        for layer in self.layers:
-            features = layer(features, mask)
-        return self.norm(features).permute(0, 3, 1, 2)
-
-
-def _block(kind: int, arguments: dict[str, int | float | bool]) -> SwinBlock:
-    shift = int(arguments["window_size"]) // 2
-    if kind > 0:
-        return DilatedBlock(kind, shift=shift, **arguments)  # type: ignore[arg-type]
-    return SwinBlock(shift=shift if kind == SHIFTED else 0, **arguments)  # type: ignore[arg-type]
+    def _padded(self, image: Tensor) -> Tensor:
+        return reflect_to_multiple(image, self.multiple)
 
 
 def _check_kinds(kinds: Sequence[Sequence[int]], depths: Sequence[int], window_size: int, img_size: int) -> None:

@@ -1,6 +1,7 @@
 """SwinIR: image restoration with attention in shifted windows."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -107,11 +108,12 @@ class SwinIR(SwinHead):
         self.layers = nn.ModuleList()
         for depth, heads in zip(depths, num_heads, strict=True):
             blocks = [
-                SwinBlock(
+                self._block(
+                    len(self.layers),
+                    index,
                     dim=embed_dim,
                     num_heads=heads,
                     window_size=window_size,
-                    shift=self.shift if index % 2 else 0,
                     img_size=img_size,
                     mlp_ratio=mlp_ratio,
                     qkv_bias=qkv_bias,
@@ -127,10 +129,19 @@ class SwinIR(SwinHead):
         self.add_head(embed_dim, num_out_ch)
         self.apply(initialise_linear)
 
+    def _block(self, group: int, index: int, **arguments: Any) -> SwinBlock:
+        """Return a block of a group: every second one is shifted."""
+        del group  # networks built upon this one tell groups apart
+        return SwinBlock(shift=self.shift if index % 2 else 0, **arguments)
+
+    def _padded(self, image: Tensor) -> Tensor:
+        """Return an image (N, C, H, W) whose sides windows divide."""
+        return pad_to_multiple(image, self.window_size)
+
     def forward(self, image: Tensor) -> Tensor:
         """Enlarge (N, num_in_ch, H, W) to (N, num_out_ch, H * scale, W * scale)."""
         height, width = image.shape[-2:]
-        centred = (pad_to_multiple(image, self.window_size) - self.mean) * self.img_range
+        centred = (self._padded(image) - self.mean) * self.img_range
         shallow = self.conv_first(centred)
         deep = self.conv_after_body(self._deep_features(shallow)) + shallow
         enlarged = self.enlarge(deep, centred) / self.img_range + self.mean
