@@ -346,9 +346,8 @@ def of_conversations(folder: Path) -> dict[str, Any]:
     ("make", "longer"),
     [
         (of_texts, "train:total_iter=16"),
-        pytest.param(
-            of_several_tasks, "train:total_iter=16", marks=only_in_acceptance
-        ),  # two ranks' log is repeated, too
+        # Its log of two ranks is repeated in test_ranks_of_tasks.py.
+        pytest.param(of_several_tasks, "train:total_iter=16", marks=only_in_acceptance),
         (of_packed_tasks, "train:total_iter=16"),
         (of_conversations, "training:max_steps=16"),
     ],

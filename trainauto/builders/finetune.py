@@ -16,6 +16,7 @@ from trainauto.builders.finetune_words import Pair, measured_words, model_words,
 from trainauto.builders.optimizers import trainer_optimizer
 from trainauto.builders.task_parts import PartsRequest, TaskParts
 from trainauto.core.errors import InputError, Problem
+from trainauto.core.files import read_text
 from trainauto.core.plan import BATCH_SIZE, Axis, Plan
 from trainauto.core.program import program_words
 from trainauto.core.records import Progress
@@ -204,7 +205,7 @@ def check_earlier(loaded: Loaded, directory: RunDirectory) -> None:
             advice = "Begin a new run without --auto_resume, from the model of an epoch: model: {name: .../epoch_N}."
             raise InputError(Problem(message, advice=advice))
     try:
-        config = json.loads(directory.config.read_text(encoding="utf-8"))
+        config = json.loads(read_text(directory.config))
         model = config["model"]
         before = config["name"], model["name"], model["load_in_4bit"], config["lora"]
     except (OSError, ValueError, KeyError, TypeError):

@@ -101,7 +101,7 @@ def load_finetuned(
 def _measured_losses(directory: RunDirectory) -> dict[int, float]:
     """Return what was measured on conversations set aside, by step; the last where a step was measured twice."""
     try:
-        lines = directory.validations.read_text(encoding="utf-8").splitlines()
+        lines = read_text(directory.validations).splitlines()
     except OSError:
         return {}
     losses = {}

@@ -16,7 +16,7 @@ from trainauto.builders.image_model import channels_of
 from trainauto.builders.precision import choose_precision
 from trainauto.builders.run_weights import named_weights
 from trainauto.core.errors import InputError
-from trainauto.core.files import write_text_atomically
+from trainauto.core.files import read_text, write_text_atomically
 from trainauto.core.json_text import from_json, to_json
 from trainauto.core.records import ValidationRecord
 from trainauto.core.words import counted
@@ -123,7 +123,7 @@ _UNKNOWN = ("weights", "weights_sha256")
 def _of_other_sets(results: Path, measured: Collection[str]) -> list[str]:
     """Return the lines of earlier calls on sets that were not measured now; lines that cannot be read are dropped."""
     try:
-        lines = results.read_text(encoding="utf-8", errors="replace").splitlines()
+        lines = read_text(results, "replace").splitlines()
     except OSError:
         return []
     other_lines = []

@@ -168,15 +168,19 @@ def open_file(path: str | Path) -> BinaryIO:
     return Path(path).open("rb")
 
 
-def read_text(path: str | Path) -> str:
+def read_text(path: str | Path, errors: Literal["strict", "replace"] = "strict") -> str:
     """Return the text (UTF-8) of a file.
+
+    Args:
+        path: of the file.
+        errors: what is done with bytes that are no text, as of :meth:`bytes.decode`.
 
     Raises:
         OSError: as of :func:`open_file`.
         UnicodeDecodeError: it is no text.
     """
     with open_file(path) as file:
-        return file.read().decode()
+        return file.read().decode(errors=errors)
 
 
 def nearest_folder(path: Path) -> tuple[Path, str]:

@@ -4,6 +4,7 @@ import logging
 from contextlib import suppress
 from pathlib import Path
 
+from trainauto.core.files import read_text
 from trainauto.core.run_events import DETAIL
 from trainauto.core.words import visible, visible_lines
 from trainauto.reporting.reporter import LOGGER_NAME, Reporter
@@ -63,5 +64,5 @@ class StartupLog(logging.Handler):
 
 def _text_of(log: Path) -> str:
     with suppress(OSError):
-        return log.read_text(encoding="utf-8", errors="replace")
+        return read_text(log, "replace")
     return ""

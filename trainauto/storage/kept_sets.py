@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from trainauto.core.files import write_text_atomically
+from trainauto.core.files import read_text, write_text_atomically
 from trainauto.core.json_text import read_object
 from trainauto.data.dynamic_dataset import DynamicDataset
 from trainauto.data.sample_files import SampleFiles
@@ -54,7 +54,7 @@ def keep_sets(directory: RunDirectory, datasets: Iterable[DynamicDataset], step:
     if IDENTITY in known and known[IDENTITY] != train.identity():
         until = directory.until_step(directory.samples, step)
         if not until.exists():
-            write_text_atomically(until, directory.samples.read_text(encoding="utf-8"))
+            write_text_atomically(until, read_text(directory.samples))
     validation = {dataset.name: _entry(dataset, _section(validated, dataset.name)) for dataset in others}
     now = {TRAIN: _entry(train, known), VALIDATION: validation}
     if before != now:

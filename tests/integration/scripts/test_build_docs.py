@@ -40,7 +40,7 @@ BROWSER = """
 const [worker, index, ...queries] = process.argv.slice(1), fs = require("fs");
 let answered;
 globalThis.self = {postMessage: message => answered(message)};
-(0, eval)(fs.readFileSync(worker, "utf8"));
+require("vm").runInThisContext(fs.readFileSync(worker, "utf8"));
 const ask = message => new Promise(resolve => { answered = resolve; self.onmessage({data: message}); });
 (async () => {
   const data = JSON.parse(fs.readFileSync(index, "utf8"));

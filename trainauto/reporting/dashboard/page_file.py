@@ -10,7 +10,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from trainauto.core.files import write_text_atomically
+from trainauto.core.files import read_text, write_text_atomically
 from trainauto.core.json_text import from_json, to_json
 
 STYLES = ("uPlot.min.css", "page.css")
@@ -53,7 +53,7 @@ def page_json(page: Mapping[str, Any]) -> str:
 def page_in(file: Path) -> dict[str, Any]:
     """Return what a page that was written shows; nothing where there is none, or a person has changed it."""
     try:
-        found = _DATA.search(file.read_text(encoding="utf-8"))
+        found = _DATA.search(read_text(file))
         content = from_json(found[1]) if found else {}
     except (OSError, ValueError):
         return {}
