@@ -1,6 +1,7 @@
 """Going on: after a signal, after a change of options, after the end, from nothing."""
 
 import json
+import os
 import re
 import shlex
 import signal
@@ -13,6 +14,7 @@ import pytest
 import yaml
 
 from tests.integration.commands import (
+    command,
     environment,
     latest_weights,
     run_directory,
@@ -269,3 +271,25 @@ class Breaks(Automation):
     assert "image_000.png" in done.stderr
     pointer = json.loads((run_directory(file) / "checkpoints" / "latest.json").read_text())
     assert pointer["step"] == 6
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="FIFOs are Unix's")
+def test_a_fifo_among_the_files_of_a_run_keeps_nothing_waiting(
+    tmp_path: Path, write_images: Callable[..., Path]
+) -> None:
+    """Opening one waits for its other end, which no process has."""
+    options = write_options(tmp_path / "run.yml", tiny_options(write_images("gt", 2)))
+    assert train(options).returncode == 0
+    run = run_directory(options)
+    for name in ("training.log", "dashboard.html", "checkpoints/latest.json"):
+        (run / name).unlink()
+        os.mkfifo(run / name)
+    done = train(options, "--auto_resume", "--force_yml", "train:total_iter=13")
+    assert done.returncode == 0, done.stderr
+    assert [record["step"] for record in step_records(run)] == list(range(1, 14))
+    assert "TrainingLog cannot write" in " ".join(done.stdout.split())
+    (run / "options.yml").unlink()
+    os.mkfifo(run / "options.yml")
+    replayed = command("replay", str(run), cwd=tmp_path)
+    assert replayed.returncode == 2
+    assert "this is a pipe" in replayed.stderr

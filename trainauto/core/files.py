@@ -162,10 +162,19 @@ def open_file(path: str | Path) -> BinaryIO:
     Raises:
         OSError: it is not there, or a FIFO, a socket or a device.
     """
-    mode = Path(path).stat().st_mode
-    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):  # what a folder is, the system says
-        raise OSError(f"it is {NO_FILE}")
+    refuse_special(path)
     return Path(path).open("rb")
+
+
+def refuse_special(path: str | Path) -> None:
+    """Raise for what would block those who open it; what a folder is, the system says.
+
+    Raises:
+        OSError: it is not there, or a FIFO, a socket or a device.
+    """
+    mode = Path(path).stat().st_mode
+    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+        raise OSError(f"it is {NO_FILE}")
 
 
 def read_text(path: str | Path, errors: Literal["strict", "replace"] = "strict") -> str:

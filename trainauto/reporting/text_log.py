@@ -2,10 +2,13 @@
 
 import logging
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import replace
+from io import TextIOWrapper
 from pathlib import Path
 
 from trainauto.core.decisions import Decision, PlanChange, Rollback
+from trainauto.core.files import refuse_special
 from trainauto.core.plan import Plan
 from trainauto.core.records import Progress, StepRecord, ValidationRecord
 from trainauto.core.run_events import DETAIL, Picture, RunEnd, RunSummary
@@ -192,6 +195,11 @@ class TrainingLog(TextSink):
 
 class _RaisingFileHandler(logging.FileHandler):
     """Lets errors through to the reporter, which says them once; logging would print a traceback a line."""
+
+    def _open(self) -> TextIOWrapper:
+        with suppress(FileNotFoundError):
+            refuse_special(self.baseFilename)
+        return super()._open()
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: ARG002, N802
         """Raise what was caught: logging calls this from its ``except`` block."""

@@ -289,6 +289,8 @@ def _text_of(owner: Owner) -> str:
 def _changed_s(file: Path) -> float | None:
     """Return a file's time of change; ``None`` if it is gone. It is opened, for network file systems then ask anew."""
     try:
+        if not file.is_file():  # opening a FIFO waits for ever
+            return file.stat().st_mtime
         with file.open("rb") as opened:
             return os.fstat(opened.fileno()).st_mtime
     except FileNotFoundError:

@@ -14,6 +14,7 @@ from trainauto.core.files import read_text, write_text_atomically
 from trainauto.core.json_text import from_json
 from trainauto.data.dynamic_dataset import DynamicDataset
 from trainauto.distributed.rendezvous import launch_of_now
+from trainauto.options import file_text
 from trainauto.options.load import LoadedOptions
 from trainauto.options.lookup import field_at
 from trainauto.options.run_options import FileOptions
@@ -163,7 +164,7 @@ def keep_options(
         curves: where event files go; ``None`` where there are none.
     """
     texts = {
-        directory.options_file: loaded.path.read_text(encoding="utf-8-sig"),
+        directory.options_file: file_text.read_text(loaded.path),
         directory.given: as_yaml(loaded.tree),
         directory.origin: json.dumps({**origin, CHANGED_OPTIONS: written_options(loaded)}, indent=2, ensure_ascii=False)
         + "\n",
