@@ -16,12 +16,12 @@ def require_positive_integers(**values: object) -> None:
 
 
 def require_choice(name: str, value: object, choices: Sequence[object]) -> None:
-    """Refuse a value that is not among ``choices``.
+    """Refuse a value that is not among ``choices``, or of another type: ``True`` and 1.0 are not 1.
 
     Raises:
         ValueError: naming the argument, what it was given and what is admissible.
     """
-    if value not in choices:
+    if not any(type(value) is type(choice) and value == choice for choice in choices):
         raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}")
 
 

@@ -5,11 +5,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from trainauto.core.plan import SizeRequirements
-from trainauto.tasks.sr.archs.argument_checks import (
-    require_above_zero,
-    require_positive_integers,
-    require_rates,
-)
+from trainauto.tasks.sr.archs.argument_checks import require_expansion, require_positive_integers, require_rates
 from trainauto.tasks.sr.archs.channel_norms import ChannelLayerNorm
 from trainauto.tasks.sr.archs.registry import ARCHS, register_preset
 from trainauto.tasks.sr.archs.swin_block import DropPath
@@ -149,7 +145,7 @@ class EIMN(nn.Module):
         super().__init__()
         require_positive_integers(num_in_ch=num_in_ch, num_out_ch=num_out_ch, scale=scale)
         require_positive_integers(embed_dims=embed_dims, depths=depths, num_stages=num_stages)
-        require_above_zero(mlp_ratios=mlp_ratios)
+        require_expansion(embed_dims, mlp_ratios=mlp_ratios)
         require_rates(drop_rate=drop_rate, drop_path_rate=drop_path_rate)
         if embed_dims % SHARES:
             raise ValueError(f"embed_dims must be a multiple of {SHARES}, the shares of the kernels; got {embed_dims}")

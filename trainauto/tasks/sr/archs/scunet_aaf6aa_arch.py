@@ -9,6 +9,7 @@ from trainauto.core.plan import SizeRequirements
 from trainauto.tasks.sr.archs.argument_checks import (
     require_choice,
     require_counts,
+    require_finite,
     require_positive_integers,
     require_rates,
 )
@@ -80,6 +81,7 @@ class WindowBlock(nn.Module):
         self.drop_path = DropPath(drop_path)
 
     def forward(self, features: Tensor) -> Tensor:
+        """Map (N, H, W, C), H and W multiples of the window, to the same shape."""
         features = features + self.drop_path(self.msa(self.ln1(features)))
         return features + self.drop_path(self.mlp(self.ln2(features)))
 
@@ -251,5 +253,6 @@ def _check_sizes(config: Sequence[int], dim: int, head_dim: int, noise: float) -
         raise ValueError(f"config must have {STAGES} entries, three down, one below and three up; got {len(config)}")
     if dim % (2 * head_dim):
         raise ValueError(f"dim must be a multiple of twice head_dim ({head_dim}), got {dim}")
-    if not noise >= 0:
+    require_finite(noise=noise)
+    if noise < 0:
         raise ValueError(f"noise must be at least 0, got {noise!r}")
