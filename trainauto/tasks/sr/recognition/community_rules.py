@@ -374,7 +374,7 @@ def _eimn(shapes: Shapes) -> Guess | None:
         "num_stages": stages,
     }
     if (hidden := shapes[first][1]) != int(dim * EIMN_RATIO):
-        arguments["mlp_ratios"] = hidden / dim
+        arguments["mlp_ratios"] = _ratio(hidden, dim)
     sizes = (f"{dim} features", counted(stages * depths, "block"))
     return Guess("EIMN", ("eimn_l", "eimn_a"), scale, sizes, arguments)
 
@@ -479,7 +479,8 @@ def _emt(shapes: Shapes) -> Guess | None:
         scale = _root(shapes["tail.0.weight"][0] / given)
         arguments |= {"upsampler": "pixelshuffledirect"} if scale > 1 else {}
     sizes = (f"{dim} features", counted(blocks, "block"))
-    return Guess("EMT", ("emt",), scale, sizes, arguments, "num_heads, window_list and shift_list have no weights")
+    unsure = "num_heads, window_list and shift_list have no weights" if arguments["n_GTLs"] else ""
+    return Guess("EMT", ("emt",), scale, sizes, arguments, unsure)
 
 
 COMMUNITY_RULES: tuple[Callable[[Shapes], Guess | None], ...] = (

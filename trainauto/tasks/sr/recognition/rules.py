@@ -54,9 +54,9 @@ def _given(values: int, taken: int) -> tuple[int, int]:
 
     Args:
         values: channels before it.
-        taken: channels of the network's input, of which the output has as many, or 3.
+        taken: channels of the network's input, of which the output has as many, or 3, or 1.
     """
-    given = taken if _root(values / taken) ** 2 * taken == values else 3
+    given = next((channels for channels in (taken, 3, 1) if _root(values / channels) ** 2 * channels == values), 3)
     return given, _root(values / given)
 
 

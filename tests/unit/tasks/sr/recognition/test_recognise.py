@@ -220,14 +220,37 @@ def test_files_of_gaterv3_may_lack_gamma() -> None:
     assert differences.same == len(state)
 
 
-@pytest.mark.parametrize(("dim", "hidden"), [(56, 61), (60, 123)])
-def test_ratios_survive_rounding(dim: int, hidden: int) -> None:
+@pytest.mark.parametrize(
+    ("name", "width", "ratio", "dim", "hidden"),
+    [
+        ("esc", "dim", "exp_ratio", 56, 61),
+        ("esc", "dim", "exp_ratio", 60, 123),
+        ("eimn_l", "embed_dims", "mlp_ratios", 56, 61),
+    ],
+)
+def test_ratios_survive_rounding(name: str, width: str, ratio: str, dim: int, hidden: int) -> None:
     assert int(dim * (hidden / dim)) == hidden - 1
     with torch.device("meta"):
-        arguments = {**SMALL["esc"], "dim": dim, "exp_ratio": (hidden + 0.5) / dim}
-        recognised = recognise(ARCHS.get("esc")(**arguments).state_dict())
+        arguments = {**SMALL[name], width: dim, ratio: (hidden + 0.5) / dim}
+        recognised = recognise(ARCHS.get(name)(**arguments).state_dict())
     assert recognised is not None
-    assert recognised.arguments["exp_ratio"] == (hidden + 0.5) / dim
+    assert recognised.arguments[ratio] == (hidden + 0.5) / dim
+
+
+@pytest.mark.parametrize("scale", [1, 2, 3])
+def test_grey_may_come_of_colours(scale: int) -> None:
+    with torch.device("meta"):
+        recognised = recognise(ARCHS.get("eimn_l")(num_stages=1, scale=scale, num_out_ch=1).state_dict())
+    assert recognised is not None
+    assert (recognised.scale, recognised.arguments) == (scale, {"num_out_ch": 1, "num_stages": 1})
+
+
+@pytest.mark.parametrize(("layers", "unsure"), [(0, ""), (1, "num_heads, window_list and shift_list have no weights")])
+def test_windows_are_unsure_where_emt_has_attention(layers: int, unsure: str) -> None:
+    with torch.device("meta"):
+        recognised = recognise(ARCHS.get("emt")(**{**SMALL["emt"], "n_GTLs": layers}).state_dict())
+    assert recognised is not None
+    assert (recognised.arguments["n_GTLs"], recognised.unsure) == (layers, unsure)
 
 
 def test_variants_and_strangers_are_not_claimed() -> None:
