@@ -33,6 +33,7 @@ class ShrinkingConv(nn.Module):
         self.depthwise = nn.Conv2d(channels, channels, side, stride=stride, groups=channels, bias=False)
 
     def forward(self, features: Tensor) -> Tensor:
+        """Map (N, C, H, W) to (N, C, (H - side) // stride + 1, (W - side) // stride + 1)."""
         return self.pointwise(self.depthwise(features))
 
 

@@ -35,6 +35,7 @@ class ShiftedConv(nn.Conv2d):
         self.register_buffer("mask", moving_kernels(in_channels))
 
     def forward(self, features: Tensor) -> Tensor:
+        """Map (N, in_channels, H, W) to (N, out_channels, H, W)."""
         moved = F.conv2d(features, self.mask.to(features.dtype), padding=1, groups=self.in_channels)
         return super().forward(moved)
 
@@ -63,6 +64,7 @@ class PixelMixer(nn.Module):
         self.norm = nn.BatchNorm2d(dim)
 
     def forward(self, features: Tensor) -> Tensor:
+        """Map (N, C, H, W) to the same shape."""
         mask = self.token_mixer.get_buffer("mask").to(features.dtype)
         around = F.pad(features, (1, 1, 1, 1), mode="circular")
         return self.norm(F.conv2d(around, mask, groups=len(mask)) - features)
@@ -116,8 +118,9 @@ class EMT(nn.Module):
     """Efficient mixed transformer: few layers of attention in stripes among many of moved pixels.
 
     It normalises over batches. It subtracts the mean of images in [0, 255], as in traiNNer-redux, though images are in
-    [0, 1]. bfloat16 rounds features of that size coarsely: train without ``use_amp``, or with ``rgb_range: 1``. At 255,
-    float32 rounding alone may move the output by 0.005, and ``export`` then refuses to keep an ONNX file.
+    [0, 1]. bfloat16 and float16 round features of that size until little of the image is left: train without
+    ``use_amp`` and export without ``--half``, or train with ``rgb_range: 1``. At 255, float32 rounding alone may move
+    the output by 0.005, and ``export`` then refuses to keep an ONNX file.
 
     Args:
         num_in_ch: channels of the input.
