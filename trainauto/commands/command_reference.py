@@ -48,6 +48,7 @@ def commands_reference(commands: Commands) -> str:
     """
     purposes = {choice.dest: choice.help or "" for choice in commands._get_subactions()}
     counts = Counter(_written(action) for parser in commands.choices.values() for action in _shown(parser))
+    # Of an argument that commands describe in several ways, the most common one.
     common = {usage: (usage, described) for (usage, described), count in reversed(counts.most_common()) if count > 1}
     shared = set(common.values())
     parts = [_INTRODUCTION + "".join(f"{_row(*written)}\n" for written in counts if written in shared)]
