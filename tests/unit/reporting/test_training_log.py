@@ -1,5 +1,6 @@
 import io
 import logging
+import os
 import re
 from pathlib import Path
 
@@ -43,8 +44,14 @@ def test_training_log_is_appended_to_and_closed(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
-def test_training_log_on_a_full_disk_raises() -> None:
-    sink = TrainingLog(Path("/dev/full"), 10)
+def test_training_log_on_a_full_disk_raises(tmp_path: Path) -> None:
+    """The kernel refuses writes by a real handle."""
+    sink = TrainingLog(tmp_path / "training.log", 10)
+    sink.message("written", logging.INFO)
+    assert sink._handler.stream is not None
+    full = os.open("/dev/full", os.O_WRONLY)
+    os.dup2(full, sink._handler.stream.fileno())
+    os.close(full)
     with pytest.raises(OSError, match="No space left"):
         sink.message("hello", logging.INFO)
     with pytest.raises(OSError, match="No space left"):
