@@ -16,6 +16,7 @@ from torch._subclasses.fake_tensor import (
 )
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from trainauto.memory.tracing.contents import Contents, tensors_in
 from trainauto.memory.tracing.op_cache import outcome_of
 from trainauto.memory.tracing.operators import DEVICE_OF, Operator, facts_of
 
@@ -98,6 +99,31 @@ class AnsweredReads(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def sized(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Return what ``func`` gives, whose size follows from data; ``None`` where that is not known."""
         del func, args, kwargs
+
+
+class ConstantReads(AnsweredReads):  # type: ignore[no-untyped-call]
+    """Answers truly what follows from constants, as rates of stochastic depth do of ``torch.linspace``."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._contents = Contents()
+
+    def __torch_dispatch__(
+        self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        """Run one operator, and keep account of what it makes of constants."""
+        operator = facts_of(func)
+        if operator.reads and isinstance(args[0], FakeTensor) and self._contents.is_known(args[0]):
+            return self.answer(func, args)
+        out = super().__torch_dispatch__(func, types, args, kwargs)
+        if operator.makes_constants or any(map(self._contents.is_known, tensors_in((args, kwargs)))):
+            self._contents.note(func, operator, args, kwargs or {}, out, computes=True)
+        return out
+
+    def answer(self, func: Any, args: Sequence[Any]) -> bool | int | float:
+        """Answer by constants where they say it."""
+        known = self._contents.read(func, args)
+        return super().answer(func, args) if known is None else known
 
 
 def _is_fake(written: Any, *, constants: bool) -> bool:

@@ -15,7 +15,7 @@ from torch.optim import optimizer
 
 from trainauto.memory.tracing import op_cache
 from trainauto.memory.tracing.fake_tensors import as_fake, fake_world, warm_up
-from trainauto.memory.tracing.host_reads import AnsweredReads
+from trainauto.memory.tracing.host_reads import AnsweredReads, ConstantReads
 
 
 class Tied(nn.Module):
@@ -134,6 +134,20 @@ def test_known_outcomes_are_those_of_fake_tensors(name: str) -> None:
         first, again = described(), described()
     assert first == expected
     assert again == expected
+
+
+def test_constructors_read_what_follows_from_constants() -> None:
+    """Rates of stochastic depth, and a sum that is written into; what follows from drawn weights is 0, as ever."""
+    with fake_world(), ConstantReads():
+        rates = [rate.item() for rate in torch.linspace(0, 0.3, 4)]
+        table = torch.zeros(3, dtype=torch.long)
+        table[1] += 5
+        heads = table.tolist()
+        assert not torch.empty(4).normal_().max().item()
+        table.copy_(torch.empty(3))
+        assert not table[1].item()
+    assert rates == pytest.approx([0, 0.1, 0.2, 0.3])
+    assert heads == [0, 5, 0]
 
 
 def test_views_of_known_outcomes_share_the_storage_of_this_call() -> None:
