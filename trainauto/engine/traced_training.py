@@ -1,9 +1,9 @@
 """Training on fake tensors: the same networks, passes, optimizers and averages, without data."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.optim import Optimizer
 
@@ -22,7 +22,7 @@ from trainauto.memory.cost.ratio_prior import Kernels
 from trainauto.memory.cuda_allocator.allocator import AllocationEvent
 from trainauto.memory.tracing.fake_tensors import fake_world
 from trainauto.memory.tracing.holders import ModuleWork
-from trainauto.memory.tracing.host_reads import AnsweredReads, ModelReads, place_of_error
+from trainauto.memory.tracing.host_reads import AnsweredReads, ConstantReads, ModelReads, place_of_error
 from trainauto.memory.tracing.libraries import Libraries
 from trainauto.memory.tracing.owners import class_of
 from trainauto.memory.tracing.step_log import Construction
@@ -50,6 +50,7 @@ class TracedModel:
         sums_after: gradients are summed over ranks after the backward pass: what that takes is held all the time.
         told: real tensors out of which ``batch_of`` makes what says sizes, see
             :func:`~trainauto.memory.tracing.trace.trace`.
+        construction: how the model came to lie on a card; ``None`` makes its optimizers' state without following it.
     """
 
     def __init__(
@@ -62,11 +63,12 @@ class TracedModel:
         libraries: Libraries | None = None,
         sums_after: bool = False,
         told: Sequence[Tensor] = (),
+        construction: Construction | None = None,
     ) -> None:
         self.model = model
         self._batch_of = batch_of
         self._max_norm = max_norm
-        self._construction = _construction_of_shards(model) if model.is_sharded else None
+        self._construction = construction
         make_optimizer_state(model.optimizers.values())
         self._snapshot = StepSnapshot.of(model)
         self._settled = False
@@ -140,17 +142,22 @@ class FakeTraining:
         told: Sequence[Tensor] = (),
     ) -> None:
         self._libraries, self._batch_of = libraries, batch_of
-        with fake_world() as self._mode, AnsweredReads():
+        with fake_world() as self._mode:
             try:
-                self._traced = TracedModel(
-                    build(self._mode),
-                    batch_of,
-                    ALWAYS_CLIP if clips else None,
-                    ends_early=True,
-                    libraries=libraries,
-                    sums_after=sums_after,
-                    told=told,
-                )
+                with ConstantReads():
+                    model = build(self._mode)
+                construction = _construction_of(model)
+                with AnsweredReads():
+                    self._traced = TracedModel(
+                        model,
+                        batch_of,
+                        ALWAYS_CLIP if clips else None,
+                        ends_early=True,
+                        libraries=libraries,
+                        sums_after=sums_after,
+                        told=told,
+                        construction=construction,
+                    )
             except TrainautoError:
                 raise
             except Exception as error:
@@ -206,28 +213,61 @@ def kernels_of(trace: Trace, libraries: Libraries | None) -> Kernels:
     return "benchmarked" if libraries is not None and libraries.benchmark else "usual"
 
 
-def _construction_of_shards(model: BaseModel) -> Construction:
-    """Make the optimizers' state; return how it and sharded weights came to lie on a card.
+def _construction_of(model: BaseModel) -> Construction:
+    """Make the optimizers' state; return how it and the weights came to lie on a card.
 
-    Weights are whole first, and each is freed once its part is made: the parts lie apart, in memory that the allocator
-    keeps. Making the state takes gradients of the computation's stream, and those of steps are of another one.
+    Making the state takes gradients and what a step of the optimizer takes, which the allocator keeps for later.
     """
-    make_optimizer_state(model.optimizers.values())  # the first time DTensor computes shapes on tensors of its own
-    for optimizer in model.optimizers.values():
-        optimizer.state.clear()
-    spreading = _spreading(model)
+    if model.is_sharded:
+        with AnsweredReads():  # the first time DTensor computes shapes on tensors of its own
+            make_optimizer_state(model.optimizers.values())
+        for optimizer in model.optimizers.values():
+            optimizer.state.clear()
+    placed = _spreading(model) if model.is_sharded else _placing(model)
     averages = [average.network for average in model.averages.values()]
-    live = Constructed(model.device.type, ModelReads(large=False), construction=spreading)
+    live = Constructed(model.device.type, ModelReads(large=False), construction=placed)
     live.hold([*model.networks.values(), *averages])
     live.begin_step()
     with live:
         make_optimizer_state(model.optimizers.values())
     made = live.construction()
-    return Construction([*spreading.events, *made.events], made.left)
+    return Construction([*placed.events, *made.events], made.left)
+
+
+def _placing(model: BaseModel) -> Construction:
+    """Return how networks came to a device, by ``Module.to``, and their averages, as copies of them."""
+    moved = (tensor for network in model.networks.values() for tensor in _children_first(network))
+    copied = (tensor for average in model.averages.values() for tensor in _children_last(average.network))
+    left: dict[int, tuple[int, int]] = {}
+    for tensor in (*moved, *copied):
+        storage = tensor.untyped_storage()
+        if storage.nbytes() and tensor.device.type == model.device.type:
+            left.setdefault(storage._cdata, (1 + len(left), storage.nbytes()))
+    return Construction([AllocationEvent(*placed) for placed in left.values()], left)
+
+
+def _children_first(module: nn.Module) -> Iterator[Tensor]:
+    for child in module.children():
+        yield from _children_first(child)
+    yield from _own_tensors(module)
+
+
+def _children_last(module: nn.Module) -> Iterator[Tensor]:
+    for each in module.modules():
+        yield from _own_tensors(each)
+
+
+def _own_tensors(module: nn.Module) -> Iterator[Tensor]:
+    yield from module.parameters(recurse=False)
+    yield from module.buffers(recurse=False)
 
 
 def _spreading(model: BaseModel) -> Construction:
-    """Return how sharded weights came to be parts."""
+    """Return how sharded weights came to be parts.
+
+    They are whole first, and each is freed once its part is made: the parts lie apart, in memory that the allocator
+    keeps. Gradients of making the optimizers' state are of the computation's stream, those of steps of another one.
+    """
     networks = [*model.networks.values(), *(average.network for average in model.averages.values())]
     weights = [weight for network in networks for weight in network.parameters()]
     events = [AllocationEvent(ident, weight.nbytes) for ident, weight in enumerate(weights, 1)]

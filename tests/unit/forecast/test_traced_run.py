@@ -49,6 +49,20 @@ def test_what_the_run_is_set_to_is_what_is_traced(options: Callable[..., Path]) 
     assert pieces.persistent_bytes == averaged.persistent_bytes
 
 
+def test_a_run_begins_with_how_its_model_came_to_lie_on_a_card(options: Callable[..., Path]) -> None:
+    """Weights as `Module.to` takes them, then their average, and what making the optimizer's state takes and frees."""
+    trace = FakeRun.of(loaded(options(train={"ema_decay": 0.9}))).trace(PLAN)
+    sizes = [weight.nbytes for weight in _compact_parameters()]
+    made = [event.size_bytes for event in trace.construction]
+    assert made[: 3 * len(sizes)] == 3 * sizes  # the last are gradients, which are freed once the state is there
+    live: dict[int, int] = {}
+    for ident, size_bytes in trace.construction:
+        live[ident] = size_bytes
+    assert sum(live.values()) == 4 * sum(sizes) + 4 * len(sizes)
+    assert made.count(0) >= len(sizes)
+    assert {event.ident for event in trace.before} >= set(live)
+
+
 def test_one_weight_after_another_takes_less_than_all_at_once(options: Callable[..., Path]) -> None:
     optim = {"type": "Adam", "lr": 1e-3, "foreach": True}
     run = FakeRun.of(loaded(options(train={"ema_decay": 0.0, "optim_g": optim})))
