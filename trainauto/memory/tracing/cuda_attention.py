@@ -14,8 +14,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from trainauto.memory.tracing.kernel_buffers import HALF, LARGEST_FLASH_HEAD
+from trainauto.memory.tracing.attention_kernels import LARGEST_FLASH_HEAD
 from trainauto.memory.tracing.libraries import AMPERE, Capability, card_hardware
+from trainauto.memory.tracing.reductions import HALF
 
 _aten = torch.ops.aten
 Kernel = Literal["flash", "efficient", "math"]

@@ -9,9 +9,9 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
 
 from trainauto.memory.tracing.in_place import WRITES
-from trainauto.memory.tracing.kernel_buffers import BUFFERS, Buffers
+from trainauto.memory.tracing.kernel_steps import Kernel
+from trainauto.memory.tracing.kernels import KERNELS
 from trainauto.memory.tracing.multiplications import COUNTS, Count
-from trainauto.memory.tracing.workspaces import SCRATCH, Scratch
 
 Settle = Callable[[Sequence[Any], Any, bool], None]
 """Gives the storages of results their bytes, by the arguments of an operator, its results, and whether on a card."""
@@ -76,8 +76,6 @@ _CONSTANTS = frozenset(
 
 _LEFT_EMPTY = re.compile(r"aten::(_?empty|new_empty)")
 
-_LAST_FIRST = frozenset({"aten::native_dropout"})  # ATen/native/cuda/Dropout.cu
-
 _DATA_TAGS = {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape}
 
 
@@ -97,9 +95,7 @@ class Operator(NamedTuple):
         multiplies: on CUDA it is cuBLAS that computes it.
         hides_memory: its kernel is known to take memory that no trace knows, or nothing is known of it.
         attends: attention, for which cards have different kernels.
-        gives_last_first: on CUDA it allocates what it gives from the last to the first.
-        scratch: says what its kernel takes on CUDA before it allocates what it gives, until it ends.
-        buffers: says what its kernel takes on CUDA after that, until it ends.
+        kernel: says what its kernel takes on CUDA, in order.
         settle: gives the storages of what it gives their bytes, where shapes do not tell them.
         convolves: on a CPU it works on copies of what it is given, in another order (oneDNN's blocks of channels).
         multiplications: counts them.
@@ -118,9 +114,7 @@ class Operator(NamedTuple):
     multiplies: bool = False
     hides_memory: bool = False
     attends: bool = False
-    gives_last_first: bool = False
-    scratch: Scratch | None = None
-    buffers: Buffers | None = None
+    kernel: Kernel | None = None
     settle: Settle | None = None
     convolves: bool = False
     multiplications: Count | None = None
@@ -163,9 +157,7 @@ def _facts_of(func: Any) -> Operator:
         multiplies=schema.name in _PRODUCTS,
         hides_memory=bool(_HIDES_MEMORY.match(schema.name)),
         attends=bool(_ATTENDS.match(schema.name)),
-        gives_last_first=schema.name in _LAST_FIRST,
-        scratch=SCRATCH.get(schema.name),
-        buffers=BUFFERS.get(schema.name),
+        kernel=KERNELS.get(schema.name),
         settle=SETTLES.get(schema.name),
         multiplications=COUNTS.get(schema.name),
         convolves=func in (_aten.convolution.default, _aten.convolution_backward.default),

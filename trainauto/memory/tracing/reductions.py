@@ -10,9 +10,12 @@ from collections.abc import Sequence
 from math import prod
 from typing import NamedTuple
 
+import torch
 from torch import Tensor
 
-from trainauto.memory.tracing.libraries import Processors
+from trainauto.memory.tracing.libraries import Hardware, Processors
+
+HALF = (torch.float16, torch.bfloat16)
 
 WARP = 32
 MAX_THREADS = 512
@@ -57,6 +60,11 @@ def reduction_buffers(
         return []
     reduction = _merged(source, {dim % source.ndim for dim in dims} or set(range(source.ndim)))
     return _buffers(reduction, processors, max(4, reduction.itemsize) if sums else reduction.itemsize, reads)
+
+
+def sum_steps(source: Tensor, dims: Sequence[int], hardware: Hardware) -> list[int]:
+    """Return what a sum takes; it reads more numbers at once where they are of two bytes."""
+    return reduction_buffers(source, dims, hardware.processors, reads=8 if source.element_size() == 2 else 4)
 
 
 def _merged(source: Tensor, reduced: set[int]) -> Reduction:

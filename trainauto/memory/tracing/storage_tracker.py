@@ -14,8 +14,9 @@ from trainauto.memory.cuda_allocator.allocator import STREAM_SHIFT, AllocationEv
 from trainauto.memory.tracing.contents import Contents, UnknownContentError, tensors_in
 from trainauto.memory.tracing.host_reads import AnsweredReads, ModelReads, answer_of, kind_of
 from trainauto.memory.tracing.in_place import WRITES, holders, sole_holders, writes_in_place
+from trainauto.memory.tracing.kernel_steps import Freed, KernelStep, Result
 from trainauto.memory.tracing.libraries import Libraries
-from trainauto.memory.tracing.operators import DEVICE_OF, Operator, facts_of
+from trainauto.memory.tracing.operators import DEVICE_OF, facts_of
 from trainauto.memory.tracing.owners import ModuleOwners
 from trainauto.memory.tracing.phases import BACKWARD, FORWARD, OPTIMIZER, PhaseWatch
 from trainauto.memory.tracing.step_log import Construction, StepLog
@@ -142,8 +143,6 @@ class LiveStorages(AnsweredReads):  # type: ignore[no-untyped-call]
                 self._see_all(kwargs.values(), is_output=False)
         self.hides_memory = self.hides_memory or operator.hides_memory
         self.attends = self.attends or operator.attends
-        is_plain = (operator.scratch or operator.buffers) is not None and _are_plain(args)
-        scratch = self._take_scratch(operator, args) if is_plain else None
         is_sum = operator.may_write and isinstance(args[0], Tensor)
         if is_sum and writes_in_place(
             func, args, kwargs or {}, holders(args[0]), self._sole, is_product=self._is_product(args[0])
@@ -153,13 +152,10 @@ class LiveStorages(AnsweredReads):  # type: ignore[no-untyped-call]
             out = self.run(func, operator, args, kwargs, optimizing=phase == OPTIMIZER)
         if operator.settle is not None:
             operator.settle(args, out, self._libraries is not None)
-        self._see_all(reversed(out) if operator.gives_last_first else (out,), is_output=True)
-        if scratch is not None and operator.convolves:  # what sums a bias's gradient begins when cuDNN has ended
-            self.log.events.append(AllocationEvent(scratch, 0))
-        if operator.buffers is not None and self._libraries is not None and is_plain:
-            self._pass_buffers(operator.buffers(args, out, self._libraries.hardware))
-        if scratch is not None and not operator.convolves:
-            self.log.events.append(AllocationEvent(scratch, 0))
+        if operator.kernel is not None and self._libraries is not None and _are_plain(args):
+            self._run_kernel(operator.kernel(args, out, self._libraries), out)
+        else:
+            self._see_all((out,), is_output=True)
         if operator.multiplications is not None:
             self._count(operator.multiplications(args, out), phase)
         if operator.multiplies:
@@ -191,29 +187,27 @@ class LiveStorages(AnsweredReads):  # type: ignore[no-untyped-call]
     def _is_product(self, tensor: Tensor) -> bool:
         return self._product is not None and self._product() is tensor.untyped_storage()
 
-    def _take_scratch(self, operator: Operator, args: Sequence[Any]) -> int | None:
-        """Note what a kernel of CUDA takes while it runs; return its ident."""
-        if operator.scratch is None or self._libraries is None:
-            return None
-        size_bytes = operator.scratch(args, self._libraries)
-        if not size_bytes:
-            return None
-        ident = self._new_ident()
-        self.log.events.append(AllocationEvent(ident, size_bytes))
-        return ident
-
-    def _pass_buffers(self, sizes: Sequence[int]) -> None:
-        """Note what a kernel of CUDA takes behind its results and gives back, see :data:`Buffers`."""
-        held: list[AllocationEvent] = []
-        for size in filter(None, sizes):
-            if size > 0:
-                held.append(AllocationEvent(self._new_ident(), size))
-                self.log.events.append(held[-1])
+    def _run_kernel(self, steps: Sequence[KernelStep], out: Any) -> None:
+        """Note what a kernel of CUDA takes beside its results, and in which order."""
+        taken: list[AllocationEvent] = []
+        if not any(isinstance(step, Result) for step in steps):
+            self._see_all((out,), is_output=True)
+        for step in steps:
+            if isinstance(step, Result):
+                self._see_all((out if step.place is None else out[step.place],), is_output=True)
+            elif isinstance(step, Freed):
+                self._give_back(taken, step.place)
             else:
-                freed = next(buffer for buffer in held if buffer.size_bytes == -size)
-                held.remove(freed)
-                self.log.events.append(AllocationEvent(freed.ident, 0))
-        self.log.events += [AllocationEvent(ident, 0) for ident, _ in reversed(held)]
+                taken.append(AllocationEvent(self._new_ident(), step))
+                self.log.events += taken[-1:] if step else ()
+        for place in reversed(range(len(taken))):
+            self._give_back(taken, place)
+
+    def _give_back(self, taken: list[AllocationEvent], place: int) -> None:
+        ident, size_bytes = taken[place]
+        if size_bytes:
+            self.log.events.append(AllocationEvent(ident, 0))
+            taken[place] = AllocationEvent(ident, 0)
 
     def _take_workspace(self, in_backward: bool, size_bytes: int) -> None:
         if in_backward not in self._workspaces:
