@@ -55,9 +55,7 @@ def test_a_run_begins_with_how_its_model_came_to_lie_on_a_card(options: Callable
     sizes = [weight.nbytes for weight in _compact_parameters()]
     made = [event.size_bytes for event in trace.construction]
     assert made[: 3 * len(sizes)] == 3 * sizes  # the last are gradients, which are freed once the state is there
-    live: dict[int, int] = {}
-    for ident, size_bytes in trace.construction:
-        live[ident] = size_bytes
+    live = dict(trace.construction)
     assert sum(live.values()) == 4 * sum(sizes) + 4 * len(sizes)
     assert made.count(0) >= len(sizes)
     assert {event.ident for event in trace.before} >= set(live)

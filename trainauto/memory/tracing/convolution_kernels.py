@@ -42,8 +42,8 @@ def _convolution_backward(args: Sequence[Any], _out: Any, libraries: Libraries) 
         weights = _cudnn_backward(args, libraries)
     if not wanted[2]:
         return weights
-    pixels = [dim for dim in range(gradient.ndim) if dim != 1]
-    return *weights, Result(2), *sum_steps(gradient, pixels, libraries.hardware)
+    summed = [dim for dim in range(gradient.ndim) if dim != 1]
+    return *weights, Result(2), *sum_steps(gradient, summed, libraries.hardware)
 
 
 def _depthwise_backward(gradient: Tensor, image: Tensor, wanted: Sequence[bool]) -> Sequence[KernelStep]:
