@@ -59,7 +59,7 @@ def test_commands_of_every_kind_are_shown() -> None:
         ),
         ('python -m trainauto plan -opt FILE --card "RTX 3061"', "RTX 306"),
         ("python scripts/bench/plans.py", "no file scripts/bench/plans.py"),
-        ("python scripts/bench/scale.py --worker 3", "scripts/bench/scale.py has no --worker"),
+        ("python scripts/bench/overhead.py --worker 3", "scripts/bench/overhead.py has no --worker"),
         ("pip install 'trainauto[huginface]'", "there is no extra huginface"),
         ("pip install --no-deps trainato", "pyproject.toml does not name trainato"),
         ("nvidia-smi -l", "nothing is known of nvidia-smi"),
