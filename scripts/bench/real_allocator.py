@@ -133,11 +133,16 @@ def on_plan(case: Case, batch: int, side: int) -> Case:
 # --- in a process of its own
 
 
-def row_of(case: Case, dtype: torch.dtype, expandable: bool) -> dict[str, Any]:
-    """Return what is predicted and what the allocator does, without a limit and under some."""
+def row_of(case: Case, dtype: torch.dtype, expandable: bool, kept: Path) -> dict[str, Any]:
+    """Return what is predicted and what the allocator does, without a limit and under some.
+
+    The trace is that of ``kept``, or is kept there: kinds of segments do not change it.
+    """
     plan = case.on_cards[0]
-    warm_up()
-    trace = case.fake(dtype).trace(plan)
+    if not kept.exists():
+        warm_up()
+        case.fake(dtype).trace(plan).write(kept)
+    trace = Trace.read(kept)
     free = ctypes.CDLL(None)
     row: dict[str, Any] = {
         "plan": plan.to_dict(),
@@ -211,12 +216,12 @@ def under(trace: Trace, expandable: bool, limit: int) -> dict[str, Any]:
     return {"fits": True, "quiet": allocator.alloc_retries == before}
 
 
-def child(name: str, number_format: str, segments: str) -> None:
+def child(name: str, number_format: str, segments: str, kept: str) -> None:
     """Print the row as the last line, or why there is none."""
     with tempfile.TemporaryDirectory() as folder:
         case = next(case for case in cases_of(Path(folder)) if case.name == name)
         try:
-            row = row_of(case, FORMATS[number_format], segments == "expandable")
+            row = row_of(case, FORMATS[number_format], segments == "expandable", Path(kept))
         except Exception as error:
             row = {"left_out": str(error).replace(f"{folder}/", "").splitlines()[0][:160]}
     print(json.dumps(row))
@@ -231,7 +236,7 @@ def main() -> int:
     parser.add_argument("--networks", nargs="+")
     parser.add_argument("--formats", nargs="+", choices=FORMATS, default=list(FORMATS))
     parser.add_argument("--results", type=Path, default=RESULTS)
-    parser.add_argument("--child", nargs=3, help=argparse.SUPPRESS)
+    parser.add_argument("--child", nargs=4, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.child:
         child(*arguments.child)
@@ -243,18 +248,20 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         names = [case.name for case in cases_of(Path(folder))]
     chosen = [name for name in names if not arguments.networks or name in arguments.networks]
-    for key in itertools.product(chosen, arguments.formats, SEGMENTS):
-        if key in known:
-            continue
-        done = subprocess.run(
-            [sys.executable, __file__, "--child", *key],
-            env=with_segments(key[2]), capture_output=True, text=True, check=False,
-        )  # fmt: skip
-        last = done.stdout.splitlines()[-1:] if not done.returncode else []
-        found = json.loads(last[0]) if last else {"left_out": f"ended with exit code {done.returncode}"}
-        rows.append({"network": key[0], "format": key[1], "segments": key[2], **found})
-        print(line_of(rows[-1]), flush=True)
-        write_text_atomically(arguments.results, text_of(rows, torch.__version__))
+    for name, number_format in itertools.product(chosen, arguments.formats):
+        with tempfile.TemporaryDirectory() as folder:
+            for segments in SEGMENTS:
+                if (name, number_format, segments) in known:
+                    continue
+                done = subprocess.run(
+                    [sys.executable, __file__, "--child", name, number_format, segments, f"{folder}/trace.json"],
+                    env=with_segments(segments), capture_output=True, text=True, check=False,
+                )  # fmt: skip
+                last = done.stdout.splitlines()[-1:] if not done.returncode else []
+                found = json.loads(last[0]) if last else {"left_out": f"ended with exit code {done.returncode}"}
+                rows.append({"network": name, "format": number_format, "segments": segments, **found})
+                print(line_of(rows[-1]), flush=True)
+                write_text_atomically(arguments.results, text_of(rows, torch.__version__))
     write_text_atomically(arguments.results.with_suffix(".md"), page_of(rows, torch.__version__))
     return 0
 
