@@ -50,7 +50,7 @@ class TracedModel:
         sums_after: gradients are summed over ranks after the backward pass: what that takes is held all the time.
         told: real tensors out of which ``batch_of`` makes what says sizes, see
             :func:`~trainauto.memory.tracing.trace.trace`.
-        construction: how the model came to lie on a card; ``None`` makes its optimizers' state without following it.
+        construction: how the model was allocated; ``None`` makes its optimizers' state without following it.
     """
 
     def __init__(
@@ -214,7 +214,7 @@ def kernels_of(trace: Trace, libraries: Libraries | None) -> Kernels:
 
 
 def _construction_of(model: BaseModel) -> Construction:
-    """Make the optimizers' state; return how it and the weights came to lie on a card.
+    """Make the optimizers' state; return how it and the weights were allocated.
 
     Making the state takes gradients and what a step of the optimizer takes, which the allocator keeps for later.
     """
@@ -235,11 +235,13 @@ def _construction_of(model: BaseModel) -> Construction:
 
 
 def _placing(model: BaseModel) -> Construction:
-    """Return how networks came to a device, by ``Module.to``, and their averages, as copies of them."""
-    moved = (tensor for network in model.networks.values() for tensor in _children_first(network))
-    copied = (tensor for average in model.averages.values() for tensor in _children_last(average.network))
+    """Return how networks were allocated on their device, by ``Module.to``, each with its average, a copy of it."""
+    tensors: list[Tensor] = []
+    for name, network in model.networks.items():
+        average = model.averages.get(name)
+        tensors += [*_children_first(network), *(_children_last(average.network) if average is not None else ())]
     left: dict[int, tuple[int, int]] = {}
-    for tensor in (*moved, *copied):
+    for tensor in tensors:
         storage = tensor.untyped_storage()
         if storage.nbytes() and tensor.device.type == model.device.type:
             left.setdefault(storage._cdata, (1 + len(left), storage.nbytes()))

@@ -200,13 +200,15 @@ def sort_rows(dice: random.Random) -> None:
 
 def work_on_images(dice: random.Random) -> None:
     """Pad, pool, unfold or enlarge images that may be parts of larger ones, forward and backward."""
-    image = torch.empty(4, 32, 64, 64, device="cuda")[:, : dice.choice((16, 32))].requires_grad_()
+    layout = dice.choice((torch.contiguous_format, torch.channels_last))
+    whole = torch.empty(4, 32, 64, 64, device="cuda").to(memory_format=layout)
+    image = whole[:, : dice.choice((16, 32))].requires_grad_()
     call = dice.choice(
         (
             lambda: functional.pad(image, (1, 1, 1, 1), mode="reflect"),
             lambda: functional.max_pool2d(image, 3, 1, 1),
             lambda: functional.adaptive_max_pool2d(image, 32),
-            lambda: functional.unfold(image.to(memory_format=torch.channels_last), 3),
+            lambda: functional.unfold(image, dice.choice((1, 3))),
             lambda: functional.interpolate(image, scale_factor=2),
         )
     )

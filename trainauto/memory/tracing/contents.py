@@ -95,6 +95,11 @@ class Contents:
         elif follows and not operator.makes_constants:
             self._keep(out, func, args, kwargs)
 
+    def note_lift(self, tensor: Tensor, number: Tensor) -> None:
+        """Keep what was written down as numbers, such as ``torch.tensor([1, 2])``."""
+        if _is_computable(tensor):
+            self._know(tensor, number)
+
     def is_known(self, tensor: Tensor) -> bool:
         """Say whether the content of a tensor is known."""
         return _key(tensor) in self._known
@@ -252,7 +257,7 @@ class Contents:
         return value
 
     def _end(self, key: int, _storage: Any) -> None:
-        self._known.pop(key, None)
+        self.forget(key)
 
     def _renumber(self, tensor: Tensor) -> None:
         self._last_number += 1
@@ -291,9 +296,9 @@ def _seen_as(twin: torch.UntypedStorage, tensor: Tensor) -> Tensor:
 
 
 def _without_values(args: Sequence[Any]) -> list[Any]:
-    """Return real tensors for fake ones of which the shape alone matters."""
+    """Return real tensors of one number for fake ones of which the shape alone matters."""
     with _disable_current_modes():
-        return [torch.empty(arg.shape, dtype=arg.dtype) if isinstance(arg, Tensor) else arg for arg in args]
+        return [torch.empty((), dtype=arg.dtype).expand(arg.shape) if isinstance(arg, Tensor) else arg for arg in args]
 
 
 def _view(tensor: Tensor) -> Any:

@@ -6,9 +6,17 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch._prims_common import suggest_memory_format
 
-from trainauto.memory.tracing.kernel_steps import RESULTS, Freed, Kernel, KernelStep, Result, bytes_of
+from trainauto.memory.tracing.kernel_steps import (
+    RESULTS,
+    Freed,
+    Kernel,
+    KernelStep,
+    Result,
+    bytes_of,
+    copy_bytes,
+    suggested_layout,
+)
 from trainauto.memory.tracing.libraries import Libraries
 from trainauto.memory.tracing.reductions import sum_steps
 
@@ -23,9 +31,9 @@ def _convolution(args: Sequence[Any], _out: Any, libraries: Libraries) -> Sequen
     image, weight, _, stride, padding, dilation, transposed, _, groups = args[:9]
     layout = _layout(image, weight)
     copies = (
-        _copy(image, layout),
+        copy_bytes(image, layout),
         RESULTS,
-        0 if _is_depthwise(image, weight, transposed, groups) else _copy(weight, layout),
+        0 if _is_depthwise(image, weight, transposed, groups) else copy_bytes(weight, layout),
     )
     if not _is_winograd(libraries, weight, stride, dilation, transposed, groups):
         return copies
@@ -48,8 +56,8 @@ def _convolution_backward(args: Sequence[Any], _out: Any, libraries: Libraries) 
 
 def _depthwise_backward(gradient: Tensor, image: Tensor, wanted: Sequence[bool]) -> Sequence[KernelStep]:
     """Return the steps of kernels that need no cuDNN (ATen/native/cuda/DepthwiseConv2d.cu)."""
-    copy = _copy(gradient, torch.contiguous_format)
-    of_weight = (_copy(image, torch.contiguous_format), Result(1), Freed(1)) if wanted[1] else ()
+    copy = copy_bytes(gradient)
+    of_weight = (copy_bytes(image), Result(1), Freed(1)) if wanted[1] else ()
     return copy, *of_weight, *([Result(0)] if wanted[0] else ()), Freed(0)
 
 
@@ -61,17 +69,17 @@ def _cudnn_backward(args: Sequence[Any], libraries: Libraries) -> Sequence[Kerne
     """
     gradient, image, weight, _, stride, _, dilation, transposed, _, groups, wanted = args[:11]
     layout = _layout(image, weight)
-    of_image = _copy(image, layout) if wanted[1] else 0
-    aimed = layout if of_image else _suggested(image)
-    once = _suggested(gradient) != aimed or (transposed and _copy(gradient, layout) > 0)
-    held, each = (bytes_of(gradient), aimed != layout) if once else (0, _copy(gradient, layout) > 0)
+    of_image = copy_bytes(image, layout) if wanted[1] else 0
+    aimed = layout if of_image else suggested_layout(image)
+    once = suggested_layout(gradient) != aimed or (transposed and copy_bytes(gradient, layout) > 0)
+    held, each = (bytes_of(gradient), aimed != layout) if once else (0, copy_bytes(gradient, layout) > 0)
     copied = bytes_of(gradient) if each else 0
     room = 0
     if _is_winograd(libraries, weight, stride, dilation, transposed, groups):
         room = _winograd_bytes(weight, image.numel(), gradient.numel())
     steps: list[KernelStep] = [of_image, held]
     if wanted[0]:
-        steps += [Result(0), _copy(weight, layout), copied, room, Freed(4), Freed(3), Freed(2)]
+        steps += [Result(0), copy_bytes(weight, layout), copied, room, Freed(4), Freed(3), Freed(2)]
     if wanted[1]:
         place = 5 if wanted[0] else 2
         steps += [copied, Result(1), room, Freed(place + 1), Freed(place)]
@@ -91,18 +99,8 @@ def _layout(image: Tensor, weight: Tensor) -> torch.memory_format:
     """
     if image.ndim != 4 or image.dtype == torch.float64:
         return torch.contiguous_format
-    suggested = _suggested(image), _suggested(weight)
+    suggested = suggested_layout(image), suggested_layout(weight)
     return torch.channels_last if torch.channels_last in suggested else torch.contiguous_format
-
-
-def _suggested(tensor: Tensor) -> torch.memory_format:
-    layout: torch.memory_format = suggest_memory_format(tensor)
-    return layout
-
-
-def _copy(tensor: Tensor, layout: torch.memory_format) -> int:
-    """Return the bytes of a copy in a layout; 0 where a tensor has it."""
-    return 0 if tensor.is_contiguous(memory_format=layout) else bytes_of(tensor)
 
 
 def _is_winograd(

@@ -116,7 +116,9 @@ class ConstantReads(AnsweredReads):  # type: ignore[no-untyped-call]
         if operator.reads and isinstance(args[0], FakeTensor) and self._contents.is_known(args[0]):
             return self.answer(func, args)
         out = super().__torch_dispatch__(func, types, args, kwargs)
-        if operator.makes_constants or any(map(self._contents.is_known, tensors_in((args, kwargs)))):
+        if operator.lifts:
+            self._contents.note_lift(out, args[0])
+        elif operator.makes_constants or any(map(self._contents.is_known, tensors_in((args, kwargs)))):
             self._contents.note(func, operator, args, kwargs or {}, out, computes=True)
         return out
 

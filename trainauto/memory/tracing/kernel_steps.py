@@ -4,7 +4,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import Tensor
+from torch._prims_common import suggest_memory_format
 
 from trainauto.memory.tracing.libraries import Libraries
 
@@ -41,3 +43,14 @@ first.
 def bytes_of(tensor: Tensor) -> int:
     """Return the bytes of a tensor's elements."""
     return tensor.numel() * tensor.element_size()
+
+
+def suggested_layout(tensor: Tensor) -> torch.memory_format:
+    """Return the layout that a tensor's strides suggest: contiguous or channels last."""
+    layout: torch.memory_format = suggest_memory_format(tensor)
+    return layout
+
+
+def copy_bytes(tensor: Tensor, layout: torch.memory_format = torch.contiguous_format) -> int:
+    """Return the bytes of a tensor's copy in a layout; 0 where it has that layout."""
+    return 0 if tensor.is_contiguous(memory_format=layout) else bytes_of(tensor)

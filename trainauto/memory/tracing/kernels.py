@@ -17,6 +17,8 @@ from trainauto.memory.tracing.kernel_steps import (
     KernelStep,
     Result,
     bytes_of,
+    copy_bytes,
+    suggested_layout,
 )
 from trainauto.memory.tracing.libraries import AMPERE, HOPPER, TURING, Capability, Libraries
 from trainauto.memory.tracing.reductions import HALF, reduction_buffers, sum_steps
@@ -37,6 +39,8 @@ SORTED_PARTS = ((HOPPER, 4608), (AMPERE, 3840), (TURING, 2816))
 """Keys of a part, by the capability that a card has at least."""
 SORTED_BY_WARP, SORTED_BY_BLOCK = 32, 4096
 """Rows up to these lengths are each sorted by one warp or one block of threads."""
+VECTOR_CHANNELS = 4
+"""From so many channels on, upsampling's backward works in channels last."""
 NOT_REDUCED = 0
 """A loss's ``reduction`` that leaves its elements."""
 NORM_CHUNK = 64 * 1024
@@ -71,7 +75,7 @@ def _vector_norm(args: Sequence[Any], _out: Tensor, libraries: Libraries) -> Seq
 
 def _layer_norm_backward(args: Sequence[Any], _out: Any, libraries: Libraries) -> Sequence[KernelStep]:
     gradient, given, shape, wanted = *args[:3], args[7]
-    copies = _copy_of_strided(given), RESULTS, _copy_of_strided(gradient)
+    copies = copy_bytes(given), RESULTS, copy_bytes(gradient)
     columns = torch.Size(shape).numel()
     rows = given.numel() // columns if columns else 0
     if not any(wanted[1:]) or rows <= LAYER_NORM_ROWS or columns // 32 >= libraries.hardware.processors.number // 2:
@@ -90,7 +94,7 @@ def _embedding_backward(args: Sequence[Any], _out: Tensor, libraries: Libraries)
     gradient, indices, rows = args[:3]
     number = indices.numel()
     by_frequency = len(args) > 4 and args[4]
-    copies = _copy_of_strided(gradient), _copy_of_strided(indices)
+    copies = copy_bytes(gradient), copy_bytes(indices)
     if not number or (number <= EMBEDDING_SORTS and not by_frequency):
         return *copies, RESULTS
     array, segments = INDEX_BYTES * number, min(number, rows)
@@ -121,7 +125,7 @@ def _index_put(args: Sequence[Any], _out: Tensor, libraries: Libraries) -> Seque
         array,
         array,
         Freed(0),
-        _copy_of_strided(values),
+        copy_bytes(values),
         *[array] * 3,
         _sorting_bytes(number, rows, libraries.hardware.capability),
     )
@@ -146,37 +150,57 @@ def _sort(_args: Sequence[Any], out: Sequence[Tensor], _libraries: Libraries) ->
     return (INDEX_BYTES * length if SORTED_BY_WARP < length <= SORTED_BY_BLOCK else 0,)
 
 
-def _copy_of_strided(tensor: Tensor) -> int:
-    return 0 if tensor.is_contiguous() else bytes_of(tensor)
-
-
 def _layer_norm(args: Sequence[Any], _out: Any, _libraries: Libraries) -> Sequence[KernelStep]:
-    return _copy_of_strided(args[0]), RESULTS
+    return copy_bytes(args[0]), RESULTS
 
 
 def _copied_after(args: Sequence[Any], _out: Any, _libraries: Libraries) -> Sequence[KernelStep]:
     """Return the steps of a kernel that wants what it is given contiguous, and looks once its results are there."""
-    return (_copy_of_strided(args[0]),)
+    return (copy_bytes(args[0]),)
+
+
+def _pool(args: Sequence[Any], _out: Any, _libraries: Libraries) -> Sequence[KernelStep]:
+    return (copy_bytes(args[0], suggested_layout(args[0])),)
 
 
 def _pool_backward(args: Sequence[Any], _out: Any, _libraries: Libraries) -> Sequence[KernelStep]:
-    return _copy_of_strided(args[0]), _copy_of_strided(args[1])
+    gradient, image = args[:2]
+    layout = suggested_layout(image)
+    return copy_bytes(gradient, layout), copy_bytes(image, layout)
+
+
+def _adaptive_pool(args: Sequence[Any], out: Any, _libraries: Libraries) -> Sequence[KernelStep]:
+    return *map(copy_bytes, out), copy_bytes(args[0])
+
+
+def _adaptive_pool_backward(args: Sequence[Any], out: Tensor, _libraries: Libraries) -> Sequence[KernelStep]:
+    gradient, _, indices = args[:3]
+    return copy_bytes(gradient), copy_bytes(indices), copy_bytes(out)
+
+
+def _upsample_backward(args: Sequence[Any], _out: Any, _libraries: Libraries) -> Sequence[KernelStep]:
+    gradient = args[0]
+    plain = gradient.shape[1] < VECTOR_CHANNELS
+    return (copy_bytes(gradient, torch.contiguous_format if plain else suggested_layout(gradient)),)
 
 
 def _converted(args: Sequence[Any], out: Tensor, _libraries: Libraries) -> Sequence[KernelStep]:
     return (0 if args[0].dtype == out.dtype else bytes_of(out),)
 
 
-def _columns(args: Sequence[Any], _out: Tensor, _libraries: Libraries) -> Sequence[KernelStep]:
-    copy = _copy_of_strided(args[0])
-    return copy, copy, RESULTS, Freed(0)
+def _columns(args: Sequence[Any], out: Tensor, _libraries: Libraries) -> Sequence[KernelStep]:
+    """Return what is made as large as the images, and becomes the result only where that is not larger."""
+    images = args[0]
+    if bytes_of(out) <= bytes_of(images):
+        return RESULTS, copy_bytes(images)
+    return bytes_of(images), copy_bytes(images), RESULTS, Freed(0)
 
 
 def _roll(args: Sequence[Any], _out: Tensor, _libraries: Libraries) -> Sequence[KernelStep]:
     """Roll one dimension after another; what was made for all but the last is freed at the end."""
     source, shifts = args[:2]
     between = len(shifts) - 1 if isinstance(shifts, list | tuple) else 0
-    copy = _copy_of_strided(source)
+    copy = copy_bytes(source)
     if not between:
         return copy, RESULTS
     size = bytes_of(source)
@@ -203,8 +227,8 @@ def _soft_margin_backward(args: Sequence[Any], _out: Any, _libraries: Libraries)
 
 def _softmax_backward(args: Sequence[Any], _out: Any, _libraries: Libraries) -> Sequence[KernelStep]:
     gradient, output = args[:2]
-    product = output.numel() * torch.promote_types(gradient.dtype, output.dtype).itemsize
-    return product, 0 if gradient.is_contiguous() else product
+    product = torch.empty_like(gradient, device="meta") * torch.empty_like(output, device="meta")
+    return bytes_of(product), copy_bytes(product)
 
 
 def _dropout(_args: Sequence[Any], _out: Any, _libraries: Libraries) -> Sequence[KernelStep]:
@@ -212,7 +236,7 @@ def _dropout(_args: Sequence[Any], _out: Any, _libraries: Libraries) -> Sequence
 
 
 def _embedding(args: Sequence[Any], _out: Any, _libraries: Libraries) -> Sequence[KernelStep]:
-    return _copy_of_strided(args[1]), RESULTS
+    return copy_bytes(args[1]), RESULTS
 
 
 def _norms(args: Sequence[Any], _out: Any, _libraries: Libraries) -> Sequence[KernelStep]:
@@ -249,11 +273,11 @@ KERNELS: Mapping[str, Kernel] = {
     "aten::soft_margin_loss_backward": _soft_margin_backward,
     **dict.fromkeys(("aten::_softmax", "aten::_log_softmax"), _copied_after),  # ATen/native/cuda/SoftMax.cu
     "aten::_softmax_backward_data": _softmax_backward,
-    "aten::max_pool2d_with_indices": _copied_after,  # ATen/native/cuda/DilatedMaxPool2d.cu
+    "aten::max_pool2d_with_indices": _pool,  # ATen/native/cuda/DilatedMaxPool2d.cu
     "aten::max_pool2d_with_indices_backward": _pool_backward,
-    "aten::adaptive_max_pool2d": _copied_after,  # ATen/native/cuda/AdaptiveMaxPooling2d.cu
-    "aten::adaptive_max_pool2d_backward": _copied_after,
-    "aten::upsample_nearest2d_backward": _copied_after,  # ATen/native/cuda/UpSampleNearest2d.cu
+    "aten::adaptive_max_pool2d": _adaptive_pool,  # ATen/native/cuda/AdaptiveMaxPooling2d.cu
+    "aten::adaptive_max_pool2d_backward": _adaptive_pool_backward,
+    "aten::upsample_nearest2d_backward": _upsample_backward,  # ATen/native/cuda/UpSampleNearest2d.cu
     "aten::im2col": _columns,  # ATen/native/cuda/Im2Col.cu
     "aten::cumsum": _converted,  # ATen/native/cuda/ScanKernels.cpp
     "aten::sort": _sort,  # ATen/native/cuda/Sort.cpp

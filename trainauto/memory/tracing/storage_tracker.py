@@ -14,7 +14,7 @@ from trainauto.memory.cuda_allocator.allocator import STREAM_SHIFT, AllocationEv
 from trainauto.memory.tracing.contents import Contents, UnknownContentError, tensors_in
 from trainauto.memory.tracing.host_reads import AnsweredReads, ModelReads, answer_of, kind_of
 from trainauto.memory.tracing.in_place import WRITES, holders, sole_holders, writes_in_place
-from trainauto.memory.tracing.kernel_steps import Freed, KernelStep, Result
+from trainauto.memory.tracing.kernel_steps import Freed, KernelStep, Result, bytes_of
 from trainauto.memory.tracing.libraries import Libraries
 from trainauto.memory.tracing.operators import DEVICE_OF, facts_of
 from trainauto.memory.tracing.owners import ModuleOwners
@@ -31,7 +31,7 @@ class LiveStorages(AnsweredReads):  # type: ignore[no-untyped-call]
 
     A storage counts with the bytes it was asked for, from the operator that gives it to its end; how many tensors view
     it does not matter. One that an operator takes and no operator made was there before. What kernels allocate and free
-    within themselves is not seen.
+    within themselves is counted as far as ``kernels.py`` knows it.
 
     Attributes:
         hides_memory: an operator was seen whose kernel takes memory that no trace knows.
@@ -152,7 +152,7 @@ class LiveStorages(AnsweredReads):  # type: ignore[no-untyped-call]
             out = self.run(func, operator, args, kwargs, optimizing=phase == OPTIMIZER)
         if operator.settle is not None:
             operator.settle(args, out, self._libraries is not None)
-        if operator.kernel is not None and self._libraries is not None and _are_plain(args):
+        if operator.kernel is not None and self._libraries is not None and self._has_kernel_for(args):
             self._run_kernel(operator.kernel(args, out, self._libraries), out)
         else:
             self._see_all((out,), is_output=True)
@@ -186,6 +186,12 @@ class LiveStorages(AnsweredReads):  # type: ignore[no-untyped-call]
 
     def _is_product(self, tensor: Tensor) -> bool:
         return self._product is not None and self._product() is tensor.untyped_storage()
+
+    def _has_kernel_for(self, args: Sequence[Any]) -> bool:
+        """Say whether kernels are those of usual tensors on the device: nested and sparse ones have others."""
+        tensors = list(tensors_in(args))
+        is_plain = all(tensor.layout == torch.strided and not tensor.is_nested for tensor in tensors)
+        return is_plain and any(_device_of(tensor).type == self._device_type for tensor in tensors)
 
     def _run_kernel(self, steps: Sequence[KernelStep], out: Any) -> None:
         """Note what a kernel of CUDA takes beside its results, and in which order."""
@@ -276,9 +282,7 @@ class LiveStorages(AnsweredReads):  # type: ignore[no-untyped-call]
             if entry[1] == size:
                 return
             self._free(key)  # it was resized, which is a new allocation
-        # A fake tensor's `device` is an operator of its own, and would take half of a trace's time.
-        device = tensor.fake_device if isinstance(tensor, FakeTensor) else tensor.device
-        if not size or device.type != self._device_type:
+        if not size or _device_of(tensor).type != self._device_type:
             return
         ident, made_bytes = self._made.get(key, (0, 0))
         if made_bytes != size:
@@ -322,10 +326,9 @@ def _is_sharded(kind: type) -> bool:
     return hasattr(kind, "_local_tensor")
 
 
-def _are_plain(args: Sequence[Any]) -> bool:
-    """Say whether kernels are those of usual tensors: nested and sparse ones are reduced by others."""
-    tensors = (value for value in args if isinstance(value, Tensor))
-    return all(tensor.layout == torch.strided and not tensor.is_nested for tensor in tensors)
+def _device_of(tensor: Tensor) -> torch.device:
+    """Return a tensor's device; a fake one's ``device`` is an operator, and would take half of a trace's time."""
+    return tensor.fake_device if isinstance(tensor, FakeTensor) else tensor.device
 
 
 def _copied_bytes(func: Any, args: Sequence[Any], out: Any) -> int:
@@ -335,12 +338,8 @@ def _copied_bytes(func: Any, args: Sequence[Any], out: Any) -> int:
     profiler says of float32 on AVX-512. Images of few channels are copied to blocks of 8 or 16, which is left out.
     """
     if func is torch.ops.aten.convolution.default:
-        return max(_bytes(args[0]), _bytes(out))
-    return _bytes(args[0]) + _bytes(args[1])
-
-
-def _bytes(tensor: Tensor) -> int:
-    return tensor.numel() * tensor.element_size()
+        return max(bytes_of(args[0]), bytes_of(out))
+    return bytes_of(args[0]) + bytes_of(args[1])
 
 
 def tensors_of(held: Any) -> Iterator[Tensor]:

@@ -85,7 +85,9 @@ class Trace:
             (left.add if size_bytes else left.discard)(ident)
         found = {event.ident for event in self.initial}
         gone = (AllocationEvent(ident, 0) for ident in sorted(left - found))
-        return (*self.construction, *gone, *(event for event in self.initial if event.ident not in left))
+        # Weights of losses above all: they are there before the optimizers' states are made.
+        others = (event for event in self.initial if event.ident not in left)
+        return (*others, *self.construction, *gone)
 
     @property
     def held_bytes(self) -> int:

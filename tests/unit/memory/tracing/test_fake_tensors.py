@@ -143,6 +143,8 @@ def test_constructors_read_what_follows_from_constants() -> None:
         table = torch.zeros(3, dtype=torch.long)
         table[1] += 5
         heads = table.tolist()
+        assert torch.tensor([0.1, 0.2]).cumsum(0).tolist() == pytest.approx([0.1, 0.3])
+        assert torch.zeros_like(torch.empty(10**7, 10**6)).shape == (10**7, 10**6)  # makes no real one
         assert not torch.empty(4).normal_().max().item()
         table.copy_(torch.empty(3))
         assert not table[1].item()

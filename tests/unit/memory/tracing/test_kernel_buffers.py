@@ -74,6 +74,7 @@ WEIGHT, DEPTHWISE = empty(24, 24, 3, 3), empty(24, 1, 3, 3)
 SLICED = empty(4, 48, 32, 32)[:, :24]
 CONVOLVED = ([1, 1], [1, 1], [1, 1], False, [0, 0], 1)
 ALL = [True] * 3
+ONE = empty()
 
 
 @pytest.mark.parametrize(
@@ -156,7 +157,13 @@ ALL = [True] * 3
         ("roll", (LONG, [1, 1]), [0, 1048576, Freed(0), RESULTS]),
         ("roll", (TURNED, [1, 1, 1]), [1048576, 1048576, Freed(0), 1048576, RESULTS]),
         ("_softmax_backward_data", (LONG.float(), LONG.float()), [2097152, 0]),
+        ("_softmax_backward_data", (ONE.expand(64, 128), empty(64, 128)), [32768, 0]),
         ("sort", (LONG,), [8 * 128]),
+        ("max_pool2d_with_indices", (LAST,), [0]),
+        ("max_pool2d_with_indices", (SLICED,), [393216]),
+        ("max_pool2d_with_indices_backward", (IMAGE, LAST), [393216, 0]),
+        ("upsample_nearest2d_backward", (LAST,), [0]),
+        ("upsample_nearest2d_backward", (LAST[:, :3],), [49152]),
         ("convolution", (IMAGE, WEIGHT, None, *CONVOLVED), [0, RESULTS, 0]),
         ("convolution", (LAST, WEIGHT, None, *CONVOLVED), [0, RESULTS, 20736]),
         ("convolution", (SLICED, WEIGHT, None, *CONVOLVED), [393216, RESULTS, 0]),
