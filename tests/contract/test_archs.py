@@ -218,11 +218,12 @@ def test_weights_of_half_precision(name: str, dtype: torch.dtype):
 
 
 def test_channels_last(name: str):
-    network, image = build(name), picture()
+    """In float64: kernels of both layouts sum in another order, which float32 shows differently on each processor."""
+    network, image = build(name).double(), picture().double()
     plain = network(image)
     network = network.to(memory_format=torch.channels_last)
     torch.testing.assert_close(
-        network(image.contiguous(memory_format=torch.channels_last)), plain, rtol=1e-4, atol=1e-5
+        network(image.contiguous(memory_format=torch.channels_last)), plain, rtol=1e-9, atol=1e-10
     )
 
 
