@@ -87,7 +87,10 @@ def _cudnn_backward(args: Sequence[Any], libraries: Libraries) -> Sequence[Kerne
 
 
 def _is_depthwise(image: Tensor, weight: Tensor, transposed: bool, groups: int) -> bool:
-    """Say whether torch's own kernel computes it, not cuDNN's (``use_depthwise``, ATen/native/Convolution.cpp)."""
+    """Say whether torch's own kernel computes it, not cuDNN's (``use_depthwise``, ATen/native/Convolution.cpp).
+
+    In float16 cuDNN computes some of them, by their sizes, which is not followed.
+    """
     by_channel = image.ndim == 4 and 1 < groups == image.shape[1] and weight.shape[0] % groups == 0
     return by_channel and not transposed and _layout(image, weight) == torch.contiguous_format
 
