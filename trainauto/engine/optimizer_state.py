@@ -153,7 +153,8 @@ def _with_small_weights(optimizer: Optimizer) -> Optimizer:
     for group in optimizer.param_groups:
         like = next(iter(group["params"]), torch.ones(2))
         dtype = like.dtype if like.is_floating_point() else torch.float32
-        device = "cpu" if isinstance(like, FakeTensor) else like.device  # whose device need not be here
+        # On the CPU, so that a run's allocator never sees it; such steps exist for other devices only.
+        device = like.device if group.get("capturable") and not isinstance(like, FakeTensor) else "cpu"
         parameter = nn.Parameter(torch.ones(2, 2, dtype=dtype, device=device))
         small.param_groups.append({**group, "params": [parameter]})
     return small

@@ -87,8 +87,7 @@ class TracedModel:
         Raises:
             TraceError: see :func:`~trainauto.memory.tracing.trace.trace`.
         """
-        averages = [average.network for average in self.model.averages.values()]
-        held = [*self.model.networks.values(), *averages, *self.model.optimizers.values(), *self._sum_buffers]
+        held = [*self.model.placed(), *self.model.optimizers.values(), *self._sum_buffers]
         # The very first step also copies buffers of which no later one is known to copy any; and one that finds a batch
         # changed in place copies less than the next.
         copies = not self._settled and self._snapshot.is_learning
@@ -224,9 +223,8 @@ def _construction_of(model: BaseModel) -> Construction:
         for optimizer in model.optimizers.values():
             optimizer.state.clear()
     placed = _spreading(model) if model.is_sharded else _placing(model)
-    averages = [average.network for average in model.averages.values()]
     live = Constructed(model.device.type, ModelReads(large=False), construction=placed)
-    live.hold([*model.networks.values(), *averages])
+    live.hold(model.placed())
     live.begin_step()
     with live:
         make_optimizer_state(model.optimizers.values())
@@ -235,11 +233,11 @@ def _construction_of(model: BaseModel) -> Construction:
 
 
 def _placing(model: BaseModel) -> Construction:
-    """Return how networks were allocated on their device, by ``Module.to``, each with its average, a copy of it."""
+    """Return how modules were allocated on the device: by ``Module.to``, but for averages, which are copies."""
     tensors: list[Tensor] = []
-    for name, network in model.networks.items():
-        average = model.averages.get(name)
-        tensors += [*_children_first(network), *(_children_last(average.network) if average is not None else ())]
+    averages = [average.network for average in model.averages.values()]
+    for module in model.placed():
+        tensors += _children_last(module) if module in averages else _children_first(module)
     left: dict[int, tuple[int, int]] = {}
     for tensor in tensors:
         storage = tensor.untyped_storage()

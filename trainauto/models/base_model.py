@@ -176,6 +176,13 @@ class BaseModel(ABC):
         """Move a batch to the device, still uint8; :meth:`passes` convert the micro-batch they work on."""
         return {name: tensor.to(self.device, non_blocking=True) for name, tensor in batch.tensors.items()}
 
+    def placed(self) -> list[nn.Module]:
+        """Return networks, averages and losses in the order in which they came to the device."""
+        modules = []
+        for name, network in self.networks.items():
+            modules += [network, *([self.averages[name].network] if name in self.averages else ())]
+        return modules
+
     def keep_average(self, name: str, decay: float, averaging: Averaging, optimizer: str) -> None:
         """Keep the average of a network where there is to be one: ``decay`` is above 0, or its optimizer has one."""
         if averaging.of_optimizer:

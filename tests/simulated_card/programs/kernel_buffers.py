@@ -169,9 +169,11 @@ def convolve(dice: random.Random) -> None:
         return torch.empty(*shape, device="cuda", dtype=dtype).to(memory_format=layout)
 
     gradient, image = tensor(4, channels, side, side), tensor(4, channels, side, side)
-    weight = torch.empty(channels, channels // groups, 3, 3, device="cuda", dtype=dtype)
+    window, rows = dice.choice((3, 15)), dice.choice((1, channels, channels))  # one row stands for all, as of a filter
+    weight = torch.empty(rows, channels // groups, window, window, device="cuda", dtype=dtype)
+    weight = weight.expand(channels, -1, -1, -1)
     bias = torch.empty(channels, device="cuda", dtype=dtype)
-    settings = ([1, 1], [1, 1], [1, 1], groups == 1 and dice.random() < 0.2, [0, 0], groups)
+    settings = ([1, 1], [window // 2] * 2, [1, 1], groups == 1 and dice.random() < 0.2, [0, 0], groups)
     wanted = [dice.random() < 0.8, True, dice.random() < 0.8]
     aten.convolution(image, weight, bias, *settings)
     aten.convolution_backward(gradient, image, weight, [channels], *settings, wanted)

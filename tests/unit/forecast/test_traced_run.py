@@ -61,6 +61,26 @@ def test_a_run_begins_with_how_its_model_came_to_lie_on_a_card(options: Callable
     assert {event.ident for event in trace.before} >= set(live)
 
 
+def test_losses_lie_between_the_networks_of_a_gan(options: Callable[..., Path]) -> None:
+    networks = {"network_d": {"type": "patchgan"}}
+    optimizers = {"optim_d": {"type": "Adam", "lr": 1e-4}, "optim_g": {"type": "Adam", "lr": 1e-4}}
+    gan = {"type": "GANLoss", "gan_type": "vanilla", "loss_weight": 0.1}
+    losses = [{"type": "L1Loss"}, gan]
+    run = FakeRun.of(loaded(options(**networks, model_type="SRGANModel", train={**optimizers, "losses": losses})))
+    model = run._traced.model
+    average = model.averages["net_g"].network
+    placed = model.placed()
+    assert placed[:2] == [model.networks["net_g"], average]
+    assert [type(module).__name__ for module in placed[2:-1]] == ["L1Loss"]
+    assert placed[-1] is model.networks["net_d"]
+    # Copies of running statistics, in case the step fails, are none of the first step's.
+    trace = run.trace(PLAN)
+    left_out = {event.ident for _, event in trace.late if not event.size_bytes}
+    sizes = [size for ident, size in trace.events if ident in left_out and size]
+    statistics = [buffer.nbytes for buffer in model.networks["net_d"].buffers()]
+    assert sorted(sizes) == sorted(statistics)
+
+
 def test_one_weight_after_another_takes_less_than_all_at_once(options: Callable[..., Path]) -> None:
     optim = {"type": "Adam", "lr": 1e-3, "foreach": True}
     run = FakeRun.of(loaded(options(train={"ema_decay": 0.0, "optim_g": optim})))

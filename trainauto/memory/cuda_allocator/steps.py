@@ -20,7 +20,11 @@ WITHOUT_STREAM = (1 << STREAM_SHIFT) - 1
 """Bits of an ident that name no stream."""
 
 Late = Sequence[tuple[int, AllocationEvent]]
-"""Allocations, each with the number of a step's events that come before it."""
+"""What only the first step does, or leaves out.
+
+Allocations, each with the number of a step's events that come before it; those of 0 bytes name allocations of the step
+itself that the first one does not make.
+"""
 
 
 def peak_reserved_bytes(
@@ -122,7 +126,7 @@ def repeated(
 
     What the step frees of ``before``, gradients above all, is left out of it: the first step does not find it.
     What ``late`` names is left out, too, and allocated within the first step, to stay: workspaces of libraries, states
-    of optimizers.
+    of optimizers. Copies of buffers in case the step fails are left out of the first step: no step has changed them.
     Allocations that outlive a step (gradients, the last loss) are freed by the next one, where ``step`` frees one of
     their size that it found live. Those without such a counterpart are freed after their repetition.
 
@@ -135,7 +139,8 @@ def repeated(
         raise ValueError(f"allocation {min(unknown)} is freed, but it is not live")
     absent = {*freed, *(event.ident for _, event in late)}
     yield from (event for event in before if event.ident not in absent)
-    places = deque(sorted(late))
+    places = deque(sorted(entry for entry in late if entry[1].size_bytes))
+    left_out = {event.ident for _, event in late if not event.size_bytes}
     fresh = count(1 + max((event.ident & WITHOUT_STREAM for event in (*before, *step)), default=0))
     inherited: dict[int, int] = {}
     for _ in range(times):
@@ -144,15 +149,17 @@ def repeated(
             while places and places[0][0] <= place:
                 yield places.popleft()[1]
             if size_bytes:
-                names[ident] = ident & ~WITHOUT_STREAM | next(fresh)
-                yield AllocationEvent(names[ident], size_bytes)
+                if ident not in left_out:
+                    names[ident] = ident & ~WITHOUT_STREAM | next(fresh)
+                    yield AllocationEvent(names[ident], size_bytes)
             elif ident in names:
                 yield AllocationEvent(names.pop(ident), 0)
             elif ident in inherited:
                 yield AllocationEvent(inherited.pop(ident), 0)
         yield from (event for _, event in places)  # after the step's last event
         places.clear()
-        inherited = {old: names.pop(new) for old, new in heirs.items()}
+        inherited = {old: names.pop(new) for old, new in heirs.items() if new not in left_out}
+        left_out.clear()
         yield from (AllocationEvent(name, 0) for name in names.values())
 
 

@@ -30,11 +30,9 @@ WINOGRAD_WEIGHT = 36 / 9
 def _convolution(args: Sequence[Any], _out: Any, libraries: Libraries) -> Sequence[KernelStep]:
     image, weight, _, stride, padding, dilation, transposed, _, groups = args[:9]
     layout = _layout(image, weight)
-    copies = (
-        copy_bytes(image, layout),
-        RESULTS,
-        0 if _is_depthwise(image, weight, transposed, groups) else copy_bytes(weight, layout),
-    )
+    if _is_depthwise(image, weight, transposed, groups):
+        return copy_bytes(image), copy_bytes(weight), RESULTS
+    copies = (copy_bytes(image, layout), RESULTS, copy_bytes(weight, layout))
     if not _is_winograd(libraries, weight, stride, dilation, transposed, groups):
         return copies
     height, width = image.shape[-2] + 2 * padding[0] - 2, image.shape[-1] + 2 * padding[-1] - 2
@@ -45,7 +43,7 @@ def _convolution(args: Sequence[Any], _out: Any, libraries: Libraries) -> Sequen
 def _convolution_backward(args: Sequence[Any], _out: Any, libraries: Libraries) -> Sequence[KernelStep]:
     gradient, image, weight, transposed, groups, wanted = *args[:3], args[7], args[9], args[10]
     if _is_depthwise(image, weight, transposed, groups):
-        weights = _depthwise_backward(gradient, image, wanted)
+        weights = _depthwise_backward(gradient, image, weight, wanted)
     else:
         weights = _cudnn_backward(args, libraries)
     if not wanted[2]:
@@ -54,11 +52,17 @@ def _convolution_backward(args: Sequence[Any], _out: Any, libraries: Libraries) 
     return *weights, Result(2), *sum_steps(gradient, summed, libraries.hardware)
 
 
-def _depthwise_backward(gradient: Tensor, image: Tensor, wanted: Sequence[bool]) -> Sequence[KernelStep]:
+def _depthwise_backward(
+    gradient: Tensor, image: Tensor, weight: Tensor, wanted: Sequence[bool]
+) -> Sequence[KernelStep]:
     """Return the steps of kernels that need no cuDNN (ATen/native/cuda/DepthwiseConv2d.cu)."""
-    copy = copy_bytes(gradient)
-    of_weight = (copy_bytes(image), Result(1), Freed(1)) if wanted[1] else ()
-    return copy, *of_weight, *([Result(0)] if wanted[0] else ()), Freed(0)
+    steps: list[KernelStep] = [copy_bytes(gradient)]
+    if wanted[1]:
+        steps += [copy_bytes(image), Result(1), Freed(1)]
+    if wanted[0]:
+        place = 2 if wanted[1] else 1
+        steps += [copy_bytes(weight), Result(0), Freed(place)]
+    return *steps, Freed(0)
 
 
 def _cudnn_backward(args: Sequence[Any], libraries: Libraries) -> Sequence[KernelStep]:

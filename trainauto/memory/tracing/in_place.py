@@ -7,6 +7,7 @@ tensor. A step that is followed would so allocate more than the same step in a r
 - where backward adds up gradients that meet (``accumulate``, torch/csrc/autograd/input_buffer.cpp);
 - where the backward of indexing and gathering writes into zeros that it has just made (``index_backward``,
   ``gather_backward`` and others, torch/csrc/autograd/FunctionsManual.cpp);
+- where the backward of ``maximum``, ``clamp``, ``atan2`` and the like sets a part of a quotient to 0 (there, too);
 - where the backward of ``binary_cross_entropy_with_logits`` subtracts and multiplies (there, too);
 - where ``linear`` adds its bias to a product (ATen/native/Linear.cpp), and attention that is written out its mask
   (ATen/native/transformers/attention.cpp).
@@ -41,8 +42,21 @@ WRITES = {
     _aten.index_add.default: _aten.index_add_.default,
     _aten.sub.Tensor: _aten.sub_.Tensor,
     _aten.mul.Tensor: _aten.mul_.Tensor,
+    _aten.masked_fill.Scalar: _aten.masked_fill_.Scalar,
+    _aten.logical_and.default: _aten.logical_and_.default,
+    _aten.logical_or.default: _aten.logical_or_.default,
 }
 """What torch calls under a mode, and what it calls without one."""
+
+GIVES_NEW = {
+    _aten.index_put.default: ("IndexPutBackward",),
+    _aten.masked_fill.Scalar: ("MaskedFillBackward",),
+    _aten.logical_or.default: ("LinalgVectorNormBackward", "NormBackward"),
+}
+"""Nodes that call the operator for a new tensor without a mode, too."""
+
+OWN_SUM = ("Atan2Backward", "StdMeanBackward", "VarMeanBackward")
+"""Nodes that add up two tensors of their own, into a new one; what is added up later meets their results."""
 
 Holders = tuple[int, int, int]
 
@@ -53,45 +67,57 @@ def holders(tensor: Tensor) -> Holders:
     return uses, torch._C._storage_Use_Count(tensor.untyped_storage()._cdata), sys.getrefcount(tensor)
 
 
-def writes_in_place(
-    func: Any,
-    args: Sequence[Any],
-    kwargs: Mapping[str, Any],
-    held: Holders,
-    sole: Mapping[Any, Collection[Holders]],
-    *,
-    is_product: bool,
-) -> bool:
-    """Say whether torch would write into the first argument, were no mode looking on.
+class InPlaceWrites:
+    """Tells, of one operator after another, which torch would let write into their first argument without a mode.
 
     Args:
-        func: one of :data:`WRITES`.
-        args: its arguments, of which the first is a tensor.
-        kwargs: of the same call.
-        held: :func:`holders` of the first argument, asked for in the mode's own function.
         sole: what :func:`sole_holders` says.
-        is_product: the first argument is what the last matrix product gave.
     """
-    target = args[0]
-    in_backward = torch._C._current_graph_task_id() != -1 and not torch.is_grad_enabled()
-    if func in OF_LOGITS:  # in a row, of which each holds the storage in C++ until the last
-        is_sole = any((held[0], held[2]) == (known[0], known[2]) for known in sole.get(func, ()))
-        return is_sole and in_backward and _is_of_logits() and _takes(target, args[1])
-    if held not in sole.get(func, ()):
-        return False
-    if func is not ADD:
-        return in_backward
-    if kwargs or not isinstance(args[1], Tensor):
-        return False
-    if in_backward:
-        return args[1].dtype == target.dtype and args[1].shape == target.shape and _is_dense(target)
-    # Attention that is written out adds masks in bfloat16 to products in float32.
-    return is_product and target.ndim > 1 and _takes(target, args[1])
+
+    def __init__(self, sole: Mapping[Any, Collection[Holders]]) -> None:
+        self._sole = sole
+        self._own_sum_of = -1  # the last node of OWN_SUM, by its number in the graph
+
+    def has(
+        self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], held: Holders, *, is_product: bool
+    ) -> bool:
+        """Say whether the next operator is one.
+
+        Args:
+            func: one of :data:`WRITES`.
+            args: its arguments, of which the first is a tensor.
+            kwargs: of the same call.
+            held: :func:`holders` of the first argument, asked for in the mode's own function.
+            is_product: the first argument is what the last matrix product gave.
+        """
+        target = args[0]
+        in_backward = torch._C._current_graph_task_id() != -1 and not torch.is_grad_enabled()
+        if func in OF_LOGITS:  # in a row, of which each holds the storage in C++ until the last
+            is_sole = any((held[0], held[2]) == (known[0], known[2]) for known in self._sole.get(func, ()))
+            return is_sole and in_backward and _runs(LOGITS_NODE) and _takes(target, args[1])
+        if held not in self._sole.get(func, ()):
+            return False
+        if func is not ADD:
+            return in_backward and not (func in GIVES_NEW and _runs(*GIVES_NEW[func]))
+        if kwargs or not isinstance(args[1], Tensor) or (in_backward and self._is_own_sum()):
+            return False
+        if in_backward:
+            return args[1].dtype == target.dtype and args[1].shape == target.shape and _is_dense(target)
+        # Attention that is written out adds masks in bfloat16 to products in float32.
+        return is_product and target.ndim > 1 and _takes(target, args[1])
+
+    def _is_own_sum(self) -> bool:
+        if not _runs(*OWN_SUM):
+            return False
+        number, last = torch._C._current_autograd_node()._sequence_nr(), self._own_sum_of
+        self._own_sum_of = number
+        return bool(number != last)
 
 
-def _is_of_logits() -> bool:
+def _runs(*names: str) -> bool:
+    """Say whether the node of the graph whose backward runs now is one of such a name."""
     node = torch._C._current_autograd_node()
-    return node is not None and node.name() == LOGITS_NODE
+    return node is not None and bool(node.name().startswith(names))
 
 
 def _takes(target: Tensor, other: Any) -> bool:
@@ -129,7 +155,7 @@ class _Writes(TorchDispatchMode):
         self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         in_backward = torch._C._current_graph_task_id() != -1
-        if func in WRITES and in_backward and (func not in OF_LOGITS or _is_of_logits()):
+        if func in WRITES and in_backward and (func not in OF_LOGITS or _runs(LOGITS_NODE)):
             self.observed.setdefault(func, set()).add(holders(args[0]))
         return func(*args, **(kwargs or {}))
 
@@ -148,6 +174,8 @@ def sole_holders() -> Mapping[Any, Collection[Holders]]:
         lambda x: x[first],
         lambda x: x.index_select(0, first),
         lambda x: x.max(dim=0).values,
+        lambda x: x.atan2(x),
+        lambda x: x.clamp(x, x),
         lambda x: torch.nn.functional.binary_cross_entropy_with_logits(x, torch.zeros(2, 2)),
     )
     with torch.inference_mode(False), torch.enable_grad(), _Writes() as writes:

@@ -21,6 +21,8 @@ class StepLog:
         workspaces: (number of events so far, workspace that a library takes where it has none, and keeps).
         optimizers: (number of events so far, optimizer that begins its step).
         copies: (number of events so far, bytes that a kernel of the CPU held beside what it took and gave).
+        remembered: numbers of copies of what was live when the step began, made before any module ran: those of
+            buffers, in case the step fails. A run's first step makes none, for no step has changed them yet.
         multiplications: of matrix products, convolutions and attention.
     """
 
@@ -30,6 +32,7 @@ class StepLog:
     workspaces: list[tuple[int, AllocationEvent]] = field(default_factory=list)
     optimizers: list[tuple[int, Optimizer]] = field(default_factory=list)
     copies: list[tuple[int, int]] = field(default_factory=list)
+    remembered: list[int] = field(default_factory=list)
     multiplications: int = 0
 
     @property

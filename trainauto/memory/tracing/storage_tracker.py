@@ -13,7 +13,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from trainauto.memory.cuda_allocator.allocator import STREAM_SHIFT, AllocationEvent
 from trainauto.memory.tracing.contents import Contents, UnknownContentError, tensors_in
 from trainauto.memory.tracing.host_reads import AnsweredReads, ModelReads, answer_of, kind_of
-from trainauto.memory.tracing.in_place import WRITES, holders, sole_holders, writes_in_place
+from trainauto.memory.tracing.in_place import WRITES, InPlaceWrites, holders, sole_holders
 from trainauto.memory.tracing.kernel_steps import Freed, KernelStep, Result, bytes_of
 from trainauto.memory.tracing.libraries import Libraries
 from trainauto.memory.tracing.operators import DEVICE_OF, facts_of
@@ -60,7 +60,7 @@ class LiveStorages(AnsweredReads):  # type: ignore[no-untyped-call]
         self.log = StepLog([])
         self._device_type = device_type
         self._reads = reads
-        self._sole = sole_holders()
+        self._in_place = InPlaceWrites(sole_holders())
         # A storage by its address: number, bytes, and what calls back when it ends.
         self._live: dict[int, tuple[int, int, weakref.ref[Any]]] = {}
         self._owners = owners
@@ -144,8 +144,8 @@ class LiveStorages(AnsweredReads):  # type: ignore[no-untyped-call]
         self.hides_memory = self.hides_memory or operator.hides_memory
         self.attends = self.attends or operator.attends
         is_sum = operator.may_write and isinstance(args[0], Tensor)
-        if is_sum and writes_in_place(
-            func, args, kwargs or {}, holders(args[0]), self._sole, is_product=self._is_product(args[0])
+        if is_sum and self._in_place.has(
+            func, args, kwargs or {}, holders(args[0]), is_product=self._is_product(args[0])
         ):
             out = self._written(func, args, kwargs or {})
         else:
@@ -165,6 +165,8 @@ class LiveStorages(AnsweredReads):  # type: ignore[no-untyped-call]
         if operator.convolves and self._device_type == "cpu" and self._libraries is None:
             self.log.copies.append((len(self.log.events), _copied_bytes(func, args, out)))
         computes = self.watch.runs_module()
+        if operator.copies and not (computes or self.log.optimizers) and self._is_initial(args[0]):
+            self.log.remembered.append(self.ident_of(out))
         if computes or operator.writes or operator.copies or self.contents.is_told:
             self.contents.note(func, operator, args, kwargs or {}, out, computes=computes)
         return out
@@ -192,6 +194,10 @@ class LiveStorages(AnsweredReads):  # type: ignore[no-untyped-call]
         tensors = list(tensors_in(args))
         is_plain = all(tensor.layout == torch.strided and not tensor.is_nested for tensor in tensors)
         return is_plain and any(_device_of(tensor).type == self._device_type for tensor in tensors)
+
+    def _is_initial(self, tensor: Tensor) -> bool:
+        ident = self.ident_of(tensor)
+        return any(ident == known for known, _ in self.log.initial)
 
     def _run_kernel(self, steps: Sequence[KernelStep], out: Any) -> None:
         """Note what a kernel of CUDA takes beside its results, and in which order."""

@@ -49,7 +49,7 @@ class Trace:
             :class:`~trainauto.memory.tracing.phases.PhaseWatch`); a phase that did not occur is missing.
         initial: allocations that were live when the step began.
         late: of ``initial``, what a run's first step takes: workspaces of libraries and states of optimizers, each
-            with the number of the step's events before it.
+            with the number of the step's events before it; and, with 0 bytes, what it does not take of ``events``.
         events: what the step allocated and freed, in order, for the simulation of an allocator.
         held_at_peak: what is live at the peak, by module, where that was asked.
         construction: what making the model allocated and freed on the card, where it was made there; what is left of it
@@ -85,7 +85,7 @@ class Trace:
             (left.add if size_bytes else left.discard)(ident)
         found = {event.ident for event in self.initial}
         gone = (AllocationEvent(ident, 0) for ident in sorted(left - found))
-        # Weights of losses above all: they are there before the optimizers' states are made.
+        # They are there before the optimizers' states are made.
         others = (event for event in self.initial if event.ident not in left)
         return (*others, *self.construction, *gone)
 
@@ -282,7 +282,7 @@ def _trace_of(live: LiveStorages, states: Late, construction: Sequence[Allocatio
         attends=live.attends,
         peak_with_copies_bytes=log.peak_with_copies(),
         multiplications=log.multiplications,
-        late=(*log.workspaces, *states),
+        late=(*log.workspaces, *states, *((0, AllocationEvent(ident, 0)) for ident in log.remembered)),
         workspaces_bytes=tuple(workspace.size_bytes for _, workspace in log.workspaces),
         construction=tuple(construction),
     )

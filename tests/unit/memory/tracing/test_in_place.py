@@ -12,7 +12,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from trainauto.memory.tracing import storage_tracker
 from trainauto.memory.tracing.fake_tensors import fake_world
-from trainauto.memory.tracing.in_place import ADD, writes_in_place
+from trainauto.memory.tracing.in_place import ADD, InPlaceWrites
 from trainauto.memory.tracing.profiler_events import profiled
 from trainauto.memory.tracing.trace import trace
 
@@ -60,6 +60,30 @@ def largest(x: Tensor) -> Tensor:
 
 def selected(x: Tensor) -> Tensor:
     return x.sin().index_select(0, torch.arange(48)).cos()
+
+
+def angle(x: Tensor) -> Tensor:
+    return x.sin().atan2(x.cos())
+
+
+def bounded(x: Tensor) -> Tensor:
+    return torch.minimum(x.sin().clamp(x.cos(), x.exp()), x.tan())
+
+
+def normalised(x: Tensor) -> Tensor:
+    """The backward of both moments adds up gradients of its own; then its sum meets that of the difference."""
+    variance, mean = torch.var_mean(x, 1, keepdim=True)
+    return (x - mean) * variance
+
+
+def filled(x: Tensor) -> Tensor:
+    """The gradient of what is filled is a new tensor, although nobody holds the one that came."""
+    return x.sin().masked_fill(torch.ones(SIDE, SIDE, dtype=torch.bool), 1.0).cos()
+
+
+def replaced(x: Tensor) -> Tensor:
+    """As here."""
+    return x.sin().index_put((torch.arange(48),), x[:48]).cos()
 
 
 def a_number_first(x: Tensor) -> Tensor:
@@ -149,6 +173,11 @@ def followed(function: Callable[[Tensor], Tensor], fake: bool) -> list[int]:
         indexed,
         selected,
         largest,
+        angle,
+        bounded,
+        normalised,
+        filled,
+        replaced,
         a_sum_of_the_model,
         a_number_first,
         linear,
@@ -213,7 +242,7 @@ def test_what_python_holds_is_not_written(how: str) -> None:
 def test_forward_only_products_are_added_to(addend: Tensor, is_product: bool, writes: bool) -> None:
     held = (1, 1, 1)
     args = (torch.ones(2, 3), addend)
-    assert writes_in_place(ADD, args, {}, held, {ADD: {held}}, is_product=is_product) == writes
+    assert InPlaceWrites({ADD: {held}}).has(ADD, args, {}, held, is_product=is_product) == writes
 
 
 def test_a_torch_that_adds_up_otherwise_is_followed_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:

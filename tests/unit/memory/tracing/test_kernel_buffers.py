@@ -71,6 +71,7 @@ TURNED = LONG.transpose(1, 2)
 INDICES = empty(8192, dtype=torch.int64)
 IMAGE, LAST = empty(4, 24, 32, 32), empty(4, 24, 32, 32).to(memory_format=torch.channels_last)
 WEIGHT, DEPTHWISE = empty(24, 24, 3, 3), empty(24, 1, 3, 3)
+FILTER = empty(1, 1, 3, 3).expand(24, 1, 3, 3)
 SLICED = empty(4, 48, 32, 32)[:, :24]
 CONVOLVED = ([1, 1], [1, 1], [1, 1], False, [0, 0], 1)
 ALL = [True] * 3
@@ -184,7 +185,13 @@ ONE = empty()
         (
             "convolution_backward",
             (IMAGE, SLICED, DEPTHWISE, [24], *CONVOLVED[:-1], 24, [True, True, False]),
-            [0, 393216, Result(1), Freed(1), Result(0), Freed(0)],
+            [0, 393216, Result(1), Freed(1), 0, Result(0), Freed(2), Freed(0)],
+        ),
+        ("convolution", (IMAGE, FILTER, None, *CONVOLVED[:-1], 24), [0, 864, RESULTS]),
+        (
+            "convolution_backward",
+            (IMAGE, IMAGE, FILTER, [24], *CONVOLVED[:-1], 24, [True, False, False]),
+            [0, 864, Result(0), Freed(1), Freed(0)],
         ),
     ],
 )

@@ -37,6 +37,16 @@ def test_the_first_step_takes_a_workspace_where_it_needs_it_first() -> None:
     assert list(repeated(step, 2, before, late)) == [*once, *events((6, 9), (7, 3), (6, 0), (7, 0))]
 
 
+def test_the_first_step_leaves_out_what_only_later_ones_copy() -> None:
+    before, step = events((0, 7), (1, 2)), events((2, 2), (1, 0), (3, 9), (3, 0))  # 2 is a copy that replaces 1
+    once = events((0, 7), (4, 9), (4, 0))
+    left_out = events((2, 0))
+    assert list(repeated(step, 1, before, [(0, left_out[0])])) == once
+    later = [*once, *events((5, 2), (6, 9), (6, 0))]
+    assert list(repeated(step, 2, before, [(0, left_out[0])])) == later
+    assert list(repeated(step, 3, before, [(0, left_out[0])])) == [*later, *events((7, 2), (5, 0), (8, 9), (8, 0))]
+
+
 def test_gradients_of_one_size_are_freed_in_their_order() -> None:
     step = events((0, 0), (1, 0), (2, 3), (3, 3))
     names = [event.ident for event in repeated(step, 2, events((0, 3), (1, 3)))]

@@ -85,6 +85,11 @@ class SRModel(BaseModel):
         """Return the one pass."""
         return self._passes
 
+    def placed(self) -> list[nn.Module]:
+        """Return networks, averages and losses in the order in which they came to the device."""
+        generator, others = slice(1 + len(self.averages)), slice(1 + len(self.averages), None)
+        return [*super().placed()[generator], *self._losses.values(), *super().placed()[others]]
+
     def begin_step(self, step: int | None) -> None:
         """Have scheduled losses weigh what they do in that step."""
         self._shares = {name: term.share(step) for name, term in self._terms.items() if term.is_scheduled}
