@@ -5,6 +5,7 @@ from collections import OrderedDict, defaultdict
 from collections.abc import Iterable
 from contextlib import nullcontext
 from copy import copy
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -145,7 +146,10 @@ def _starts_with_zeros(optimizer: Optimizer) -> bool:
 
 
 def _with_small_weights(optimizer: Optimizer) -> Optimizer:
-    """Return an optimizer of the same kind and options, with one small weight in place of each group's."""
+    """Return an optimizer of the same kind and options, with one small weight in place of each group's.
+
+    It is on the CPU, so that the memory of a run's card never sees it.
+    """
     small = copy(optimizer)
     small.state = defaultdict(dict)
     small._optimizer_step_pre_hooks, small._optimizer_step_post_hooks = OrderedDict(), OrderedDict()
@@ -153,11 +157,15 @@ def _with_small_weights(optimizer: Optimizer) -> Optimizer:
     for group in optimizer.param_groups:
         like = next(iter(group["params"]), torch.ones(2))
         dtype = like.dtype if like.is_floating_point() else torch.float32
-        # On the CPU, so that a run's allocator never sees it; such steps exist for other devices only.
-        device = like.device if group.get("capturable") and not isinstance(like, FakeTensor) else "cpu"
-        parameter = nn.Parameter(torch.ones(2, 2, dtype=dtype, device=device))
-        small.param_groups.append({**group, "params": [parameter]})
+        parameter = nn.Parameter(torch.ones(2, 2, dtype=dtype, device="cpu"))
+        numbers = {name: value.item() for name, value in group.items() if _is_number(value)}  # a rate on the card
+        on_card = {"capturable": False} if "capturable" in group else {}
+        small.param_groups.append({**group, **numbers, **on_card, "params": [parameter]})
     return small
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, Tensor) and value.numel() == 1 and not isinstance(value, FakeTensor)
 
 
 def _step(optimizer: Optimizer, gradient: float) -> None:

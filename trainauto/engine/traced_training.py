@@ -87,7 +87,10 @@ class TracedModel:
         Raises:
             TraceError: see :func:`~trainauto.memory.tracing.trace.trace`.
         """
-        held = [*self.model.placed(), *self.model.optimizers.values(), *self._sum_buffers]
+        networks = [*self.model.networks.values(), *(average.network for average in self.model.averages.values())]
+        # Of losses the tensors: only networks are told apart by module.
+        losses = [[*each.parameters(), *each.buffers()] for each in self.model.placed() if each not in networks]
+        held = [*networks, *losses, *self.model.optimizers.values(), *self._sum_buffers]
         # The very first step also copies buffers of which no later one is known to copy any; and one that finds a batch
         # changed in place copies less than the next.
         copies = not self._settled and self._snapshot.is_learning

@@ -177,7 +177,7 @@ class BaseModel(ABC):
         return {name: tensor.to(self.device, non_blocking=True) for name, tensor in batch.tensors.items()}
 
     def placed(self) -> list[nn.Module]:
-        """Return networks, averages and losses in the order in which they came to the device."""
+        """Return networks and averages, and the losses that a model names, in the order in which they were moved."""
         modules = []
         for name, network in self.networks.items():
             modules += [network, *([self.averages[name].network] if name in self.averages else ())]

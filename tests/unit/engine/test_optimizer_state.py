@@ -8,7 +8,12 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from tests.optimizer_failures import FailsInOptimizer
-from trainauto.engine.optimizer_state import empty_step, make_optimizer_state
+from trainauto.engine.optimizer_state import (
+    _starts_with_zeros,
+    _with_small_weights,
+    empty_step,
+    make_optimizer_state,
+)
 from trainauto.engine.run_errors import OptimizerOutOfMemoryError
 
 
@@ -101,3 +106,15 @@ def test_state_that_all_at_once_leaves_no_room_for_is_made_one_weight_after_anot
     with FailsInOptimizer(3), pytest.raises(OptimizerOutOfMemoryError, match="changed no weight"):
         make_optimizer_state([scarce])
     assert (len(scarce.state), scarce.param_groups[0]["lr"], weights[0].grad) == (0, 0.1, None)
+
+
+def test_an_optimizer_for_a_card_is_tried_on_the_cpu() -> None:
+    """Its rate is a tensor and its steps can be captured, which torch's optimizers refuse on the CPU."""
+    weight = nn.Parameter(torch.ones(3, 3))
+    for kind, starts_with_zeros in ((torch.optim.AdamW, True), (torch.optim.NAdam, False)):
+        optimizer = kind([weight], lr=torch.tensor(0.1), capturable=True)  # type: ignore[operator]
+        small = _with_small_weights(optimizer)
+        assert (small.param_groups[0]["lr"], small.param_groups[0]["capturable"]) == (pytest.approx(0.1), False)
+        assert _starts_with_zeros(optimizer) == starts_with_zeros
+        assert optimizer.param_groups[0]["capturable"]
+        assert not optimizer.state

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from functools import partial
+from itertools import accumulate
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from trainauto.builders.data import first_plan
 from trainauto.core.errors import InputError
 from trainauto.core.plan import Plan
 from trainauto.distributed.bucketed_all_reduce import BucketedAllReduce
+from trainauto.engine.traced_training import _placing
 from trainauto.forecast.traced_run import FakeRun
 from trainauto.memory.cost.ratio_prior import ON_CARD
 from trainauto.memory.tracing.trace import TraceError
@@ -73,6 +75,14 @@ def test_losses_lie_between_the_networks_of_a_gan(options: Callable[..., Path]) 
     assert placed[:2] == [model.networks["net_g"], average]
     assert [type(module).__name__ for module in placed[2:-1]] == ["L1Loss"]
     assert placed[-1] is model.networks["net_d"]
+    model._losses["weighed"] = torch.nn.Conv2d(3, 5, 7)
+    modules = [model.networks["net_g"], average, model._losses["weighed"], model.networks["net_d"]]
+    expected = [sorted(each.nbytes for each in (*module.parameters(), *module.buffers())) for module in modules]
+    sizes = [size for _, size in _placing(model).events]
+    assert [
+        sorted(sizes[end - len(part) : end]) for part, end in zip(expected, accumulate(map(len, expected)), strict=True)
+    ] == expected
+    del model._losses["weighed"]
     # Copies of running statistics, in case the step fails, are none of the first step's.
     trace = run.trace(PLAN)
     left_out = {event.ident for _, event in trace.late if not event.size_bytes}

@@ -1,4 +1,4 @@
-"""Sums that torch writes in place, except while a dispatch mode looks on.
+"""Results that torch writes in place, except while a dispatch mode looks on.
 
 Code of torch in C++ writes into a tensor that nobody else holds. Under a mode every tensor passes for one of a subclass
 (``isTensorSubclassLike``, ATen/TensorSubclassLikeUtils.h), and the same code asks for the operator that gives a new
@@ -7,7 +7,7 @@ tensor. A step that is followed would so allocate more than the same step in a r
 - where backward adds up gradients that meet (``accumulate``, torch/csrc/autograd/input_buffer.cpp);
 - where the backward of indexing and gathering writes into zeros that it has just made (``index_backward``,
   ``gather_backward`` and others, torch/csrc/autograd/FunctionsManual.cpp);
-- where the backward of ``maximum``, ``clamp``, ``atan2`` and the like sets a part of a quotient to 0 (there, too);
+- where the backward of ``maximum``, ``clamp``, ``atan2`` and the like sets a part of a tensor to 0 (there, too);
 - where the backward of ``binary_cross_entropy_with_logits`` subtracts and multiplies (there, too);
 - where ``linear`` adds its bias to a product (ATen/native/Linear.cpp), and attention that is written out its mask
   (ATen/native/transformers/attention.cpp).
@@ -48,15 +48,22 @@ WRITES = {
 }
 """What torch calls under a mode, and what it calls without one."""
 
-GIVES_NEW = {
-    _aten.index_put.default: ("IndexPutBackward",),
-    _aten.masked_fill.Scalar: ("MaskedFillBackward",),
-    _aten.logical_or.default: ("LinalgVectorNormBackward", "NormBackward"),
+_BOUNDS = ("ClampBackward", "ClampMaxBackward", "ClampMinBackward")
+_EXTREMES = ("MaximumBackward", "MinimumBackward", "FmaxBackward", "FminBackward")
+
+ONLY_IN = {
+    _aten.masked_fill.Scalar: (*_BOUNDS, *_EXTREMES, "Atan2Backward"),
+    _aten.logical_and.default: _BOUNDS,
+    _aten.logical_or.default: _BOUNDS,
+    _aten.index_put.default: ("IndexBackward", "UnsafeIndexBackward"),
 }
-"""Nodes that call the operator for a new tensor without a mode, too."""
+"""Nodes that write with the operator; others call it for a new tensor without a mode, too."""
 
 OWN_SUM = ("Atan2Backward", "StdMeanBackward", "VarMeanBackward")
-"""Nodes that add up two tensors of their own, into a new one; what is added up later meets their results."""
+"""Nodes that add up two tensors of their own, into a new one; what is added up later meets their results.
+
+A mean and a variance are taken to be used both: where only one is, the first sum counts a new tensor more.
+"""
 
 Holders = tuple[int, int, int]
 
@@ -76,7 +83,7 @@ class InPlaceWrites:
 
     def __init__(self, sole: Mapping[Any, Collection[Holders]]) -> None:
         self._sole = sole
-        self._own_sum_of = -1  # the last node of OWN_SUM, by its number in the graph
+        self._own_sum_of = (-1, -1)  # the last node of OWN_SUM, by its backward pass and its number in the graph
 
     def has(
         self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], held: Holders, *, is_product: bool
@@ -98,7 +105,7 @@ class InPlaceWrites:
         if held not in self._sole.get(func, ()):
             return False
         if func is not ADD:
-            return in_backward and not (func in GIVES_NEW and _runs(*GIVES_NEW[func]))
+            return in_backward and (func not in ONLY_IN or _runs(*ONLY_IN[func]))
         if kwargs or not isinstance(args[1], Tensor) or (in_backward and self._is_own_sum()):
             return False
         if in_backward:
@@ -109,9 +116,10 @@ class InPlaceWrites:
     def _is_own_sum(self) -> bool:
         if not _runs(*OWN_SUM):
             return False
-        number, last = torch._C._current_autograd_node()._sequence_nr(), self._own_sum_of
-        self._own_sum_of = number
-        return bool(number != last)
+        number = torch._C._current_autograd_node()._sequence_nr()
+        now, last = (torch._C._current_graph_task_id(), number), self._own_sum_of
+        self._own_sum_of = now
+        return bool(now != last)
 
 
 def _runs(*names: str) -> bool:

@@ -21,8 +21,8 @@ class StepLog:
         workspaces: (number of events so far, workspace that a library takes where it has none, and keeps).
         optimizers: (number of events so far, optimizer that begins its step).
         copies: (number of events so far, bytes that a kernel of the CPU held beside what it took and gave).
-        remembered: numbers of copies of what was live when the step began, made before any module ran: those of
-            buffers, in case the step fails. A run's first step makes none, for no step has changed them yet.
+        remembered: numbers of copies of buffers that were made outside modules before an optimizer stepped, in case the
+            step fails. A new run's first step makes none, for no step has changed them yet.
         multiplications: of matrix products, convolutions and attention.
     """
 

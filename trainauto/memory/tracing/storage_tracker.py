@@ -65,7 +65,10 @@ class LiveStorages(AnsweredReads):  # type: ignore[no-untyped-call]
         self._live: dict[int, tuple[int, int, weakref.ref[Any]]] = {}
         self._owners = owners
         self._made = construction.left if construction else {}
-        self._idents = max((event.ident for event in construction.events), default=0) if construction else 0
+        made = [event.ident for event in construction.events] if construction else []
+        self._idents = max((*made, *(ident for ident, _ in self._made.values())), default=0)
+        self._modules: list[nn.Module] = []
+        self._buffers: set[int] = set()  # of these, by their numbers when the step began
         self._device = torch.get_device_module("cuda" if device_type == "cuda" else "cpu")  # others have no streams
         self._streams: dict[Any, int] = {self._device.current_stream(): 0}
         self._libraries = libraries
@@ -76,6 +79,7 @@ class LiveStorages(AnsweredReads):  # type: ignore[no-untyped-call]
 
     def hold(self, held: Sequence[Any]) -> None:
         """Count what is there before the first step: tensors, modules, optimizers, or sequences of them."""
+        self._modules += [each for each in held if isinstance(each, nn.Module)]
         for tensor in tensors_of(held):
             self._see(tensor, is_output=False)
         self._made = {}  # an address that comes again from here on is another storage's
@@ -84,6 +88,7 @@ class LiveStorages(AnsweredReads):  # type: ignore[no-untyped-call]
         """Begin a new log."""
         live = [AllocationEvent(ident, size) for ident, size, _ in self._live.values()]
         self.log = StepLog(live)
+        self._buffers = {self.ident_of(buffer) for module in self._modules for buffer in module.buffers()} - {0}
         if self._owners is not None:
             self._owners.begin_step()
 
@@ -143,8 +148,8 @@ class LiveStorages(AnsweredReads):  # type: ignore[no-untyped-call]
                 self._see_all(kwargs.values(), is_output=False)
         self.hides_memory = self.hides_memory or operator.hides_memory
         self.attends = self.attends or operator.attends
-        is_sum = operator.may_write and isinstance(args[0], Tensor)
-        if is_sum and self._in_place.has(
+        may_write = operator.may_write and isinstance(args[0], Tensor)
+        if may_write and self._in_place.has(
             func, args, kwargs or {}, holders(args[0]), is_product=self._is_product(args[0])
         ):
             out = self._written(func, args, kwargs or {})
@@ -165,7 +170,7 @@ class LiveStorages(AnsweredReads):  # type: ignore[no-untyped-call]
         if operator.convolves and self._device_type == "cpu" and self._libraries is None:
             self.log.copies.append((len(self.log.events), _copied_bytes(func, args, out)))
         computes = self.watch.runs_module()
-        if operator.copies and not (computes or self.log.optimizers) and self._is_initial(args[0]):
+        if operator.copies and not (computes or self.log.optimizers) and self.ident_of(args[0]) in self._buffers:
             self.log.remembered.append(self.ident_of(out))
         if computes or operator.writes or operator.copies or self.contents.is_told:
             self.contents.note(func, operator, args, kwargs or {}, out, computes=computes)
@@ -194,10 +199,6 @@ class LiveStorages(AnsweredReads):  # type: ignore[no-untyped-call]
         tensors = list(tensors_in(args))
         is_plain = all(tensor.layout == torch.strided and not tensor.is_nested for tensor in tensors)
         return is_plain and any(_device_of(tensor).type == self._device_type for tensor in tensors)
-
-    def _is_initial(self, tensor: Tensor) -> bool:
-        ident = self.ident_of(tensor)
-        return any(ident == known for known, _ in self.log.initial)
 
     def _run_kernel(self, steps: Sequence[KernelStep], out: Any) -> None:
         """Note what a kernel of CUDA takes beside its results, and in which order."""

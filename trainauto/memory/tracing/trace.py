@@ -85,7 +85,7 @@ class Trace:
             (left.add if size_bytes else left.discard)(ident)
         found = {event.ident for event in self.initial}
         gone = (AllocationEvent(ident, 0) for ident in sorted(left - found))
-        # They are there before the optimizers' states are made.
+        # What the construction did not make is there before it.
         others = (event for event in self.initial if event.ident not in left)
         return (*others, *self.construction, *gone)
 

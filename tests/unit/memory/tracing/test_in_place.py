@@ -76,6 +76,14 @@ def normalised(x: Tensor) -> Tensor:
     return (x - mean) * variance
 
 
+def replaced_by_mask(x: Tensor) -> Tensor:
+    return x.sin().masked_scatter(torch.ones(SIDE, SIDE, dtype=torch.bool), x.cos()).tan()
+
+
+def powers(x: Tensor) -> Tensor:
+    return torch.xlogy(x.sin().exp(), x.cos().exp()) + x.exp().pow(x.sin())
+
+
 def filled(x: Tensor) -> Tensor:
     """The gradient of what is filled is a new tensor, although nobody holds the one that came."""
     return x.sin().masked_fill(torch.ones(SIDE, SIDE, dtype=torch.bool), 1.0).cos()
@@ -176,6 +184,8 @@ def followed(function: Callable[[Tensor], Tensor], fake: bool) -> list[int]:
         angle,
         bounded,
         normalised,
+        replaced_by_mask,
+        powers,
         filled,
         replaced,
         a_sum_of_the_model,
@@ -189,6 +199,28 @@ def followed(function: Callable[[Tensor], Tensor], fake: bool) -> list[int]:
 )
 def test_the_same_bytes_in_the_same_order(function: Callable[[Tensor], Tensor], fake: bool) -> None:
     assert followed(function, fake) == alone(step_of(function))
+
+
+def test_each_backward_pass_adds_up_for_itself() -> None:
+    weight = ones(SIDE, SIDE)
+
+    def step() -> None:
+        weight.grad = None
+        loss = angle(weight.tanh()).sum()
+        torch.autograd.grad(loss, weight, retain_graph=True)
+        loss.backward()
+
+    with fake_world():
+        fake = ones(SIDE, SIDE)
+
+        def followed_step() -> None:
+            fake.grad = None
+            loss = angle(fake.tanh()).sum()
+            torch.autograd.grad(loss, fake, retain_graph=True)
+            loss.backward()
+
+        traced = trace(followed_step)
+    assert [size for size in traced.sizes() if abs(size) >= LEAST_BYTES] == alone(step)
 
 
 def test_sums_are_correct_on_real_tensors() -> None:

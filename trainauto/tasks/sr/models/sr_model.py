@@ -86,9 +86,9 @@ class SRModel(BaseModel):
         return self._passes
 
     def placed(self) -> list[nn.Module]:
-        """Return networks, averages and losses in the order in which they came to the device."""
-        generator, others = slice(1 + len(self.averages)), slice(1 + len(self.averages), None)
-        return [*super().placed()[generator], *self._losses.values(), *super().placed()[others]]
+        """Return networks, averages and losses in the order in which they were moved to the device."""
+        networks, generator = super().placed(), 1 + ("net_g" in self.averages)
+        return [*networks[:generator], *self._losses.values(), *networks[generator:]]
 
     def begin_step(self, step: int | None) -> None:
         """Have scheduled losses weigh what they do in that step."""
