@@ -85,12 +85,12 @@ def powers(x: Tensor) -> Tensor:
 
 
 def filled(x: Tensor) -> Tensor:
-    """The gradient of what is filled is a new tensor, although nobody holds the one that came."""
+    """Backward does not fill the gradient in place: it makes a new tensor."""
     return x.sin().masked_fill(torch.ones(SIDE, SIDE, dtype=torch.bool), 1.0).cos()
 
 
 def replaced(x: Tensor) -> Tensor:
-    """As here."""
+    """Backward does not write into the gradient: it makes a new tensor."""
     return x.sin().index_put((torch.arange(48),), x[:48]).cos()
 
 
@@ -202,25 +202,18 @@ def test_the_same_bytes_in_the_same_order(function: Callable[[Tensor], Tensor], 
 
 
 def test_each_backward_pass_adds_up_for_itself() -> None:
-    weight = ones(SIDE, SIDE)
+    def step_with(weight: Tensor) -> Callable[[], None]:
+        def step() -> None:
+            weight.grad = None
+            loss = angle(weight.tanh()).sum()
+            torch.autograd.grad(loss, weight, retain_graph=True)
+            loss.backward()  # type: ignore[no-untyped-call]
 
-    def step() -> None:
-        weight.grad = None
-        loss = angle(weight.tanh()).sum()
-        torch.autograd.grad(loss, weight, retain_graph=True)
-        loss.backward()
+        return step
 
     with fake_world():
-        fake = ones(SIDE, SIDE)
-
-        def followed_step() -> None:
-            fake.grad = None
-            loss = angle(fake.tanh()).sum()
-            torch.autograd.grad(loss, fake, retain_graph=True)
-            loss.backward()
-
-        traced = trace(followed_step)
-    assert [size for size in traced.sizes() if abs(size) >= LEAST_BYTES] == alone(step)
+        traced = trace(step_with(ones(SIDE, SIDE)))
+    assert [size for size in traced.sizes() if abs(size) >= LEAST_BYTES] == alone(step_with(ones(SIDE, SIDE)))
 
 
 def test_sums_are_correct_on_real_tensors() -> None:
