@@ -25,7 +25,6 @@ from rich.console import Console  # noqa: E402
 from trainauto.archs import ARCHS, is_discriminator  # noqa: E402
 from trainauto.commands.missing_list import NOTHING  # noqa: E402
 from trainauto.commands.network_facts import NetworkFacts, facts_of  # noqa: E402
-from trainauto.conversion.missing_networks import OF_VIDEO, missing_networks  # noqa: E402
 from trainauto.core.plan import BatchShape  # noqa: E402
 from trainauto.core.units import GIB, size_text  # noqa: E402
 from trainauto.forecast.card_answer import CONTEXT_BYTES, CardPlan, CardPlans  # noqa: E402
@@ -36,6 +35,7 @@ from trainauto.memory.cost.cost_model import UPPER, CostModel  # noqa: E402
 from trainauto.options.load import load_options  # noqa: E402
 from trainauto.options.schema import Options  # noqa: E402
 from trainauto.storage.run_metadata import as_yaml  # noqa: E402
+from trainauto.tasks.sr.archs.missing_networks import OF_VIDEO, missing_networks  # noqa: E402
 from trainauto.tasks.sr.spandrel_archs.library import INSTALL  # noqa: E402
 
 CARDS = ("RTX 3060 12GB", "RTX 4090 24GB")

@@ -79,17 +79,28 @@ OWN_SMALL = {
     "swinir": {"embed_dim": 12, "depths": [2], "num_heads": [2], "window_size": 4, "img_size": 8},
 }
 
-LLAMA = {"model_type": "llama", "hidden_size": 512, "intermediate_size": 1376, "num_hidden_layers": 8}
-LANGUAGE_MODELS = {
-    "GPT-2": {"kind": "causal", "config": {"model_type": "gpt2"}},
-    "Llama, small": {"kind": "causal", "config": {**LLAMA, "num_attention_heads": 8}},
-    "Llama, small, LoRA": {"kind": "causal", "config": {**LLAMA, "num_attention_heads": 8}, "lora": {"r": 8}},
-    "T5 small": {"kind": "encoder_decoder", "config": {"model_type": "t5"}, "attention": "eager"},
+CHECKPOINTED = {"memory": {"gradient_checkpointing": True}}
+LLAMA = {
+    "model_type": "llama",
+    "hidden_size": 512,
+    "intermediate_size": 1376,
+    "num_hidden_layers": 8,
+    "num_attention_heads": 8,
+}
+LANGUAGE_MODELS: dict[str, dict[str, Any]] = {
+    "GPT-2": {"model": {"kind": "causal", "config": {"model_type": "gpt2"}}},
+    "Llama, small": {"model": {"kind": "causal", "config": LLAMA}},
+    "Llama, small, LoRA": {"model": {"kind": "causal", "config": LLAMA, "lora": {"r": 8}}},
+    "Llama, small, checkpointed": {"model": {"kind": "causal", "config": LLAMA}, **CHECKPOINTED},
+    "T5 small": {"model": {"kind": "encoder_decoder", "config": {"model_type": "t5"}, "attention": "eager"}},
 }
 
 
 def cases_of(folder: Path) -> Iterator[Case]:
-    """Yield every network of ``list archs`` small and as published, a GAN, a GAN stage, a GPT, some of transformers."""
+    """Yield every network of ``list archs`` small and as published, a GAN, a GAN stage, a GPT, some of transformers.
+
+    Of three kinds there is one with gradient checkpointing, too.
+    """
     for name, arguments in {**OWN_SMALL, **SMALL_LIBRARY}.items():
         options = {"scale": 4 if name in OWN_SMALL else scale_of(name), "network_g": {"type": name, **arguments}}
         yield on_plan(option_case(f"{name}, small", folder, options, (), device="cuda"), 4, 32)
@@ -98,12 +109,15 @@ def cases_of(folder: Path) -> Iterator[Case]:
             facts = facts_of(name)
             options = {"scale": facts.default_scale, "network_g": {"type": name}}
             yield on_plan(option_case(name, folder, options, (), device="cuda"), 2, crop_of(facts))
-    yield on_plan(option_case("GAN", folder, GAN, (), device="cuda"), 4, 48)
+    checkpointed = {"network_g": {"type": "swinir_light"}, **CHECKPOINTED}
+    yield on_plan(option_case("swinir_light, checkpointed", folder, checkpointed, (), device="cuda"), 2, 64)
+    for name, options in {"GAN": GAN, "GAN, checkpointed": {**GAN, **CHECKPOINTED}}.items():
+        yield on_plan(option_case(name, folder, options, (), device="cuda"), 4, 48)
     yield on_plan(gan_stage_case(folder, "cuda"), 4, 64)
     yield on_plan(gpt_case((), (), GPT, "cuda"), 32, 16)
-    for name, model in LANGUAGE_MODELS.items():
+    for name, given in LANGUAGE_MODELS.items():
         texts = {"train": {"path": "nothing_is_read.txt", "max_length": 128}}
-        options = {"task": "text", "model": model, "tokenizer": {"train": {"vocab_size": 32000}}, "datasets": texts}
+        options = {"task": "text", **given, "tokenizer": {"train": {"vocab_size": 32000}}, "datasets": texts}
         train = {"total_iter": 10, "optim": {"type": "AdamW", "lr": 1e-4}, "grad_clip": MAX_NORM}
         yield language_case(name, folder, {**options, "train": {**train, "tokens_per_batch": 4096}}, 4096)
 

@@ -269,7 +269,7 @@ def options_of(changes: Mapping[str, Any]) -> dict[str, Any]:
         "scale": 4,
         "device": "cpu",
         "num_threads": 1,
-        "datasets": {"train": {"type": "GTImageDataset", "dataroot_gt": "nothing_is_read"}},
+        "datasets": {"train": {"type": "PairedImageDataset", "dataroot_gt": "not_read", "dataroot_lq": "not_there"}},
     }
     return {**base, **changes, "train": {**train, **changes.get("train", {})}}
 

@@ -30,7 +30,7 @@ from trainauto.options.load import load_options
 
 SETTLED = 2  # DistributedDataParallel makes its buckets anew in the second step
 STEPS = 4
-FEWEST, MOST, ALIKE = (3, 8, 2) if ACCEPTANCE else (1, 1, 1)
+FEWEST, MOST, ALIKE = (3, 8, 2) if ACCEPTANCE else (2, 6, 2)
 """How often a case is built and measured: until so many builds agree upon the least.
 
 Sometimes a thread of gloo frees a tensor where the profiler does not look, so that real bytes are too many."""

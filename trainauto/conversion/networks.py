@@ -6,9 +6,9 @@ from typing import Any
 from trainauto.conversion.answers import ITS_NAME
 from trainauto.conversion.draft import Draft
 from trainauto.conversion.known import near_argument
-from trainauto.conversion.missing_networks import OF_VIDEO, nearest_to
 from trainauto.options.foreign_files import Project
 from trainauto.options.source_locations import KeyPath
+from trainauto.tasks.sr.archs.missing_networks import OF_VIDEO, nearest_to
 
 NAMES: Mapping[Project, Mapping[str, str]] = {
     Project.REDUX: {},

@@ -23,11 +23,18 @@ class Registry(Generic[T]):
     Args:
         kind: what it holds, in the singular, as it should read in messages: ``"network"``.
         spelled: returns the same for all spellings of a name.
+        advice_about: returns what to do about a name that is not registered; empty where the nearest name will do.
     """
 
-    def __init__(self, kind: str, spelled: Callable[[str], str] = str.lower) -> None:
+    def __init__(
+        self,
+        kind: str,
+        spelled: Callable[[str], str] = str.lower,
+        advice_about: Callable[[str], str] = lambda _name: "",
+    ) -> None:
         self.kind = kind
         self._spelled = spelled
+        self._advice_about = advice_about
         self._entries: dict[str, T] = {}
         self._shown: dict[str, str] = {}
         self._aliases: set[str] = set()
@@ -61,13 +68,14 @@ class Registry(Generic[T]):
         """Return the component called ``name``.
 
         Raises:
-            InputError: there is none; the message names the nearest.
+            InputError: there is none; the message says what to do, or names the nearest.
         """
         try:
             return self._entries[self._spelled(name)]
         except KeyError:
-            message, advice = f"there is no {self.kind} named '{name}'", nearest(name, self._shown.values())
-            raise InputError(Problem(message, advice=advice, may_be_of_plugin=True)) from None
+            advice = self._advice_about(name) or nearest(name, self._shown.values())
+            problem = Problem(f"there is no {self.kind} named '{name}'", advice=advice, may_be_of_plugin=True)
+            raise InputError(problem) from None
 
     def shown(self, name: str) -> str:
         """Return the name to show of the component called ``name``, an alias of it included.

@@ -15,9 +15,10 @@ from trainauto.archs import ARCHS, is_discriminator
 from trainauto.cli import main
 from trainauto.commands.network_facts import PUBLISHED, facts_of, found_out
 from trainauto.commands.network_list import crops_in_words, networks_table, scales_in_words
-from trainauto.conversion.missing_networks import OF_VIDEO, missing_networks
 from trainauto.conversion.networks import NAMES
+from trainauto.core.errors import InputError
 from trainauto.options.foreign_files import Project
+from trainauto.tasks.sr.archs.missing_networks import OF_VIDEO, missing_networks
 
 BUILT_IN = [name for name in ARCHS if ARCHS.get(name).__module__.startswith("trainauto.")]  # other tests have plugins
 ENLARGING = [name for name in BUILT_IN if not is_discriminator(ARCHS.get(name))]
@@ -198,7 +199,7 @@ def test_networks_of_other_projects_that_are_missing(capsys: pytest.CaptureFixtu
 
 
 def test_the_table_of_missing_networks_has_those_of_all_templates_and_none_that_is_here() -> None:
-    """A network that is added leaves the table of trainauto/conversion/missing_networks.py."""
+    """A network that is added leaves the table of trainauto/tasks/sr/archs/missing_networks.py."""
     found = missing_networks()
     assert [name for name in found if name in ARCHS] == []
     assert {near for _, near in found.values() if near} <= set(BUILT_IN)
@@ -207,6 +208,22 @@ def test_the_table_of_missing_networks_has_those_of_all_templates_and_none_that_
         NAMES[Project(one["project"])].get(one["network"].lower(), one["network"]) for one in files if one["network"]
     }
     assert {name for name in theirs if name not in ARCHS and name.lower() not in OF_VIDEO} <= found.keys()
+
+
+@pytest.mark.parametrize(
+    ("name", "advice"),
+    [
+        ("catanet", "The nearest one here is 'atd_light'."),
+        ("hma_medium", "The nearest one here is 'hat_s'."),
+        ("StyleGAN2Generator", "none here is alike"),
+        ("EDVR", "a network of video"),
+        ("spam", "Did you mean 'span'?"),
+    ],
+)
+def test_a_network_of_another_project_is_refused_with_the_nearest_one_here(name: str, advice: str) -> None:
+    with pytest.raises(InputError, match=f"there is no network named '{name}'") as refused:
+        ARCHS.get(name)
+    assert advice in refused.value.problems[0].advice
 
 
 def test_one_network(capsys: pytest.CaptureFixture[str]) -> None:

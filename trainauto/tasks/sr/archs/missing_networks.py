@@ -1,25 +1,24 @@
 """Networks that traiNNer-redux, BasicSR and neosr have and trainauto has not, each with the nearest one that is here.
 
-This is the one place that says so: ``convert``, ``list archs --missing``, docs/networks.md and docs/convert.md read it.
+This is the one place that says so. ``convert``, errors about ``type``, ``list archs --missing``, docs/networks.md and
+docs/convert.md read it.
 A network that is added here leaves it; a test fails until it does.
 """
 
 from collections.abc import Mapping
 
-from trainauto.options.foreign_files import Project
-
-MISSING: Mapping[Project, Mapping[str, str]] = {
-    Project.REDUX: {
+MISSING: Mapping[str, Mapping[str, str]] = {
+    "traiNNer-redux": {
         "docres_base": "nafnet64",
         "docres_discriminator": "dunet",
     },
-    Project.BASICSR: {
+    "BasicSR": {
         "HiFaceGAN": "rrdbnet",
         "HiFaceGANDiscriminator": "multiscalepatchgandiscriminatorsn",
         "StyleGAN2Discriminator": "unetdiscriminatorsn",
         "StyleGAN2Generator": "",
     },
-    Project.NEOSR: {
+    "neosr": {
         "asid": "omnisr",
         "catanet": "atd_light",
         "cfsr": "safmn",
@@ -65,9 +64,18 @@ def nearest_to(name: str) -> str:
     return _NEAREST.get(lower) or _NEAREST.get(lower.partition("_")[0], "")
 
 
-def missing_networks() -> dict[str, tuple[list[Project], str]]:
+def advice_about(name: str) -> str:
+    """Return what to do about the name of a network of theirs; empty where it is none."""
+    if name.lower() in OF_VIDEO:
+        return "It is a network of video; there are none here."
+    if near := nearest_to(name):
+        return f"It is a network of another project. The nearest one here is '{near}'."
+    return "It is a network of another project; none here is alike." if name.lower() in _NEAREST else ""
+
+
+def missing_networks() -> dict[str, tuple[list[str], str]]:
     """Return every network of theirs that is not here, with the projects that have it and the nearest one here."""
-    found: dict[str, tuple[list[Project], str]] = {}
+    found: dict[str, tuple[list[str], str]] = {}
     for project, networks in MISSING.items():
         for name, near in networks.items():
             found.setdefault(name, ([], near))[0].append(project)
