@@ -58,7 +58,7 @@ from trainauto.reporting.sinks import Sink
 from trainauto.reporting.startup_log import StartupLog
 from trainauto.reporting.tensorboard import TensorBoard
 from trainauto.storage.kept_sets import keep_sets
-from trainauto.storage.run_directory import RunDirectory
+from trainauto.storage.run_directory import CURRENT, RunDirectory
 from trainauto.storage.run_lock import RunLock
 from trainauto.storage.run_metadata import recomputed_blocks_of, with_blocks, write_run_metadata
 
@@ -128,8 +128,7 @@ def build_run(
             measures = is_new and start.forecast is not None and not ranks.reduces_in_backward
             run.summary = replace(run.summary, plan_is_open=measures)
             if auto_resume and checkpoint is None and ranks.is_first:
-                what = "the run of this name has no checkpoint yet" if earlier else "there is no run of this name yet"
-                logger.warning("nothing to resume: %s; it begins with step 1", what)
+                logger.warning("nothing to resume: %s", _why_nothing(earlier))
             if earlier:
                 run.loader.accepted = Accepted(sets.accepted_identities(), everything=accepts_samples)
                 take_up(run, parts, start.configured_samples, directory, checkpoint, sets.accepted)
@@ -142,6 +141,17 @@ def build_run(
                 start.keep()
                 if loads_compiler:  # parts of this run were kept from the garbage collector with it
                     gc.unfreeze()
+
+
+def _why_nothing(run: RunDirectory | None) -> str:
+    """Say why a run that was to be resumed begins with step 1."""
+    if run is None:
+        return "there is no run of this name yet; it begins with step 1"
+    begins = "the newest run of this name has no checkpoint yet; it begins with step 1"
+    if (older := run.earlier_with_checkpoint) is None:
+        return begins
+    current = older.path.with_name(CURRENT)
+    return f"{begins}. The run {older.path} has checkpoints: to resume that one, let {current} lead to it"
 
 
 def _kept_sets(

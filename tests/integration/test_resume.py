@@ -4,6 +4,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 import signal
 import subprocess
 import time
@@ -125,7 +126,12 @@ def test_resuming_a_finished_run_changes_nothing(tmp_path: Path, write_images: C
     assert (step_records(run), latest_weights(run)) == before
     assert train(options).returncode == 0  # without --auto_resume: a run of its own
     assert run_directory(options) != run
-    assert [record["losses"] for record in step_records(run_directory(options))] == [r["losses"] for r in before[0]]
+    newer = run_directory(options)
+    assert [record["losses"] for record in step_records(newer)] == [r["losses"] for r in before[0]]
+    shutil.rmtree(newer / "checkpoints")
+    (newer / "checkpoints").mkdir()
+    begun = train(options, "--auto_resume", "--force_yml", "train:total_iter=1")
+    assert f"{run.name} has checkpoints: to resume that one, let " in " ".join(begun.stdout.split()), begun
 
 
 def test_another_network_is_refused_in_words(tmp_path: Path, write_images: Callable[..., Path]) -> None:

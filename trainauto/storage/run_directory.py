@@ -118,6 +118,13 @@ class RunDirectory:
         return run
 
     @property
+    def earlier_with_checkpoint(self) -> "RunDirectory | None":
+        """The newest run of the same name before this one that has a checkpoint."""
+        runs = {folder.parents[1] for folder in self.path.parent.glob("*/checkpoints/step_*")}
+        before = [run for run in runs if run.name < self.path.name]  # `current` comes after all dates
+        return RunDirectory(max(before)) if before else None
+
+    @property
     def of_steps(self) -> "RunDirectory":
         """The folder that has a record of each step: of a Trainer of transformers, that of its newest start within."""
         if self.records.is_file():

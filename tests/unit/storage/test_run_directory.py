@@ -23,6 +23,18 @@ def test_create_makes_a_timestamped_folder_and_current_leads_to_it(tmp_path: Pat
     assert RunDirectory.current(tmp_path, "demo") == run
 
 
+def test_the_newest_earlier_run_with_a_checkpoint_is_found(tmp_path: Path) -> None:
+    base = tmp_path / "demo"
+    names = [f"2025010{day}_000000" for day in range(1, 6)]
+    for name in names:
+        (base / name / "checkpoints").mkdir(parents=True)
+    (base / "current").symlink_to(names[1])
+    assert RunDirectory(base / names[3]).earlier_with_checkpoint is None
+    for name in (names[0], names[1], names[3], names[4]):
+        (base / name / "checkpoints" / "step_00000004").mkdir()
+    assert RunDirectory(base / names[3]).earlier_with_checkpoint == RunDirectory(base / names[1])
+
+
 def test_a_second_run_in_the_same_second_gets_a_suffix_and_is_current(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
