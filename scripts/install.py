@@ -3,6 +3,7 @@
 import importlib.metadata
 import importlib.util
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -71,12 +72,15 @@ def run_logged(command: Sequence[str], *, lock_fd: int | None = None) -> None:
 
     Raises:
         InstallError: With the tail of its output and advice, if the command fails.
+        KeyboardInterrupt: Ctrl-C ended the command.
     """
     shared = {"pass_fds": (lock_fd,)} if lock_fd is not None and sys.platform != "win32" else {}
     ended = subprocess.run(
         command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
         errors="replace", check=False, **shared,
     )  # fmt: skip
+    if ended.returncode == -signal.SIGINT:  # before it has reached us, perhaps
+        raise KeyboardInterrupt
     if ended.returncode != 0:
         raise InstallError(explain(command, ended.stdout))
 

@@ -85,6 +85,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except InstallError as error:
         print(f"simulated card: {error}", file=sys.stderr, flush=True)
         return NOT_HERE if isinstance(error, NotHereError) else 1
+    except KeyboardInterrupt:
+        print("simulated card: interrupted; the next call continues from here", flush=True)
+        return 130
     with table_of_holders(environment.variables) as table:
         variables = {**on_card(made, environment.variables), **settings, "SIMULATED_CARD_TABLE": table}
         program = shutil.which(chosen.to_run[0], path=variables["PATH"]) or chosen.to_run[0]

@@ -63,9 +63,9 @@ def missing_tools() -> str:
     """Say what this machine lacks to build the card; empty where nothing is missing."""
     if sys.platform != "linux":
         return "it needs Linux: libraries are replaced by LD_PRELOAD"
-    if lacking := [tool for tool in ("g++", "nm") if shutil.which(tool) is None]:
+    if lacking := [tool for tool in ("g++", "gcc", "nm", "objdump") if shutil.which(tool) is None]:
         return (
-            f"the card is compiled, and {' and '.join(lacking)} is not here.\n"
+            f"the card is compiled, and this machine lacks {', '.join(lacking)}.\n"
             "  What to try: apt install g++ (Debian, Ubuntu), dnf install gcc-c++ (Fedora), then run again."
         )
     return ""
@@ -105,7 +105,7 @@ def make_environment(python: Path, folder: Path, torch: str, *, full: bool, lock
     if (free := shutil.disk_usage(folder).free) < NEEDED_BYTES[full]:
         raise NotHereError(
             f"{NEEDED_BYTES[full] >> 30} GiB of disk are needed in {folder.parent}, {free / 2**30:.1f} GiB are free.\n"
-            "  What to try: free some, or name another folder in {CACHE}."
+            f"  What to try: free some, or name another folder in {CACHE}."
         )
     with phase(f"a simulated card's torch=={torch}, {'full' if full else 'without NVIDIA libraries'}"):
         run_logged([str(python), "-m", "venv", "--clear", "--without-pip", str(folder)], lock_fd=lock_fd)

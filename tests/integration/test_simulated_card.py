@@ -128,7 +128,7 @@ def test_without_a_compiler_one_block_says_what_to_install(tmp_path: Path) -> No
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 3
     assert done.stderr.splitlines() == [
-        "simulated card: the card is compiled, and g++ and nm is not here.",
+        "simulated card: the card is compiled, and this machine lacks g++, gcc, nm, objdump.",
         "  What to try: apt install g++ (Debian, Ubuntu), dnf install gcc-c++ (Fedora), then run again.",
     ]
 

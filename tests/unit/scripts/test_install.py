@@ -1,13 +1,18 @@
+import os
+import signal
+import sys
 from pathlib import Path
 
 import pytest
 from install import (
     ADVICE,
+    InstallError,
     explain,
     is_satisfied,
     name_of,
     numbers,
     requirements,
+    run_logged,
 )
 
 
@@ -70,3 +75,14 @@ def test_only_the_end_of_a_long_output_is_quoted():
     message = explain(["pip"], "\n".join(f"line {n}" for n in range(1000)))
     assert "line 999" in message
     assert "line 900" not in message
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals end no process here")
+def test_a_command_that_ctrl_c_ends_has_not_failed():
+    code = (
+        f"import os, signal; signal.signal({signal.SIGINT:d}, signal.SIG_DFL); os.kill(os.getpid(), {signal.SIGINT:d})"
+    )
+    with pytest.raises(KeyboardInterrupt):
+        run_logged([sys.executable, "-c", code])
+    with pytest.raises(InstallError, match="failed; the end of its output"):
+        run_logged([sys.executable, "-c", "import sys; sys.exit('no')"])
