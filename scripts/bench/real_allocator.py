@@ -320,7 +320,7 @@ def page_of(rows: Sequence[Mapping[str, Any]], torch_version: str, names: Sequen
     ]
     left_out = sorted({f"- {row['network']}: {row['left_out']}" for row in rows if "left_out" in row})
     seen = {row["network"] for row in rows}
-    missing = ", ".join(name for name in names if name not in seen)
+    missing = "; ".join(name for name in names if name not in seen)
     summary = [
         f"- {len(whole)} rows of {len(networks)} networks. Live bytes: median error {statistics.median(live):.4%}, "
         f"worst {max(live):.3%}. Reserved bytes: nine of ten within {near:.2%}, worst {reserved[-1]:.2%}.",
