@@ -28,6 +28,8 @@ from simulated_card_build import TORCH, Build, NotHereError, build
 
 NOT_HERE = 3
 """Exit code where this machine lacks what the card is made of."""
+NO_PROGRAM = 127
+"""Exit code where the command to run is none, as shells have it."""
 MIB = 1 << 20
 UNITS = {"MB": MIB, "MIB": MIB, "GB": 1024 * MIB, "GIB": 1024 * MIB}
 """Cards are sold by GB and have as many GiB."""
@@ -46,9 +48,16 @@ CARDS = {
     "T4": Card(75, 40),
     "RTX 2060": Card(75, 30),
     "RTX 3060": Card(86, 28),
+    "RTX 3070": Card(86, 46),
+    "RTX 3080": Card(86, 68),
     "RTX 3090": Card(86, 82),
+    "RTX 4060": Card(89, 24),
+    "RTX 4070": Card(89, 46),
+    "RTX 4080": Card(89, 76),
     "RTX 4090": Card(89, 128),
+    "RTX 5090": Card(120, 170),
     "L4": Card(89, 58),
+    "L40S": Card(89, 142),
     "A100": Card(80, 108),
     "H100": Card(90, 132),
     "H200": Card(90, 132),
@@ -90,7 +99,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 130
     with table_of_holders(environment.variables) as table:
         variables = {**on_card(made, environment.variables), **settings, "SIMULATED_CARD_TABLE": table}
-        program = shutil.which(chosen.to_run[0], path=variables["PATH"]) or chosen.to_run[0]
+        if (program := shutil.which(chosen.to_run[0], path=variables["PATH"])) is None:
+            print(f"simulated card: there is no program {chosen.to_run[0]!r}", file=sys.stderr, flush=True)
+            return NO_PROGRAM
         return run_in_foreground([program, *chosen.to_run[1:]], cwd=Path.cwd(), env=variables)
 
 
@@ -103,32 +114,37 @@ def card_settings(
         InstallError: A text is not understood.
     """
     name = SIZE.sub("", card).strip()
-    known = next((facts for known, facts in CARDS.items() if known.lower() in name.lower()), None)
+    # Of a Ti or a Super it is another number of multiprocessors.
+    variants = {known: re.compile(rf"\b{known}\b(?!\s*(ti|super))", re.IGNORECASE) for known in CARDS}
+    known = next((CARDS[known] for known, variant in variants.items() if variant.search(name)), None)
     if known is None and capability is None:
         raise InstallError(
             f"no card {name!r} is known here: {', '.join(CARDS)}.\n"
             "  What to try: add --capability, like 86 for compute capability 8.6."
         )
+    if count < 1:
+        raise InstallError(f"--count {count}: a machine without a card needs no simulated one")
     facts = known or CARDS["RTX 3060"]
     return {
         "SIMULATED_CARD_NAME": f"{name} (simulated)",
-        "SIMULATED_CARD_BYTES": str(bytes_of(card)),
+        "SIMULATED_CARD_BYTES": str(bytes_of(card, "--card")),
         "SIMULATED_CARD_COUNT": str(count),
-        "SIMULATED_CARD_OTHERS_BYTES": str(bytes_of(others)),
+        "SIMULATED_CARD_OTHERS_BYTES": str(bytes_of(others, "--others")),
         "SIMULATED_CARD_CAPABILITY": str(capability or facts.capability),
         "SIMULATED_CARD_MULTIPROCESSORS": str(facts.multiprocessors),
-        "SIMULATED_CARD_CONVOLUTION_BYTES": str(bytes_of(convolution_workspace)),
+        "SIMULATED_CARD_CONVOLUTION_BYTES": str(bytes_of(convolution_workspace, "--convolution-workspace")),
     }
 
 
-def bytes_of(text: str) -> int:
-    """Return the bytes that a text ends with or is, like ``2GiB``.
+def bytes_of(text: str, option: str) -> int:
+    """Return the bytes that the text of an option ends with or is, like ``2GiB``.
 
     Raises:
         InstallError: There are none.
     """
     if not (found := SIZE.search(text)):
-        raise InstallError(f"{text!r} names no size, like 12GB or 500MiB")
+        example = f"'{text} 12GB'" if option == "--card" else "500MiB or 2GiB"
+        raise InstallError(f"{option} {text!r} names no size.\n  What to try: {option} {example}.")
     return int(float(found[1]) * UNITS[found[2].upper()])
 
 
