@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from trainauto.core.words import counted
@@ -96,9 +97,10 @@ class TaskValidation(BatchedValidation):
             is_right = found.predictions == tensors["labels"].reshape(-1)
             sums[ACCURACY] = is_right.sum()
         for task, mask in zip(self._tasks, found.masks, strict=True):
-            sums[_seen(task)], sums[loss_of(task)] = mask.sum(), found.losses[mask].sum()
+            # Not losses[mask], whose length the host would wait for.
+            sums[_seen(task)], sums[loss_of(task)] = mask.sum(), torch.where(mask, found.losses, 0).sum()
             if is_right is not None:
-                sums[accuracy_of(task)] = is_right[mask].sum()
+                sums[accuracy_of(task)] = (is_right & mask).sum()
         return {name: float(value) / count for name, value in sums.items()}
 
     def metrics(self, means: Mapping[str, float]) -> Mapping[str, float]:
