@@ -25,13 +25,12 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from trainauto.conversion.answers import ITS_NAME, ITS_PLACE, Answer, Kind
 from trainauto.conversion.convert import Conversion, convert
 from trainauto.conversion.known import Known
-from trainauto.conversion.networks import NAMES
 from trainauto.conversion.projects.redux import takes_half
 from trainauto.conversion.stats import Verdict, verdicts_of
 from trainauto.core.files import write_text_atomically
 from trainauto.options.foreign_files import Project
 from trainauto.options.source_locations import KeyPath, dotted
-from trainauto.tasks.sr.archs.missing_networks import OF_VIDEO, nearest_to
+from trainauto.tasks.sr.archs.foreign_networks import NAMES, OF_VIDEO, nearest_to
 
 ROOT = Path(__file__).resolve().parents[1]
 KEYS = ROOT.parent / "shared" / "data" / "option_templates.csv"

@@ -29,7 +29,7 @@ from simulated_card_build import TORCH, Build, NotHereError, build
 NOT_HERE = 3
 """Exit code where this machine lacks what the card is made of."""
 NO_PROGRAM = 127
-"""Exit code where the command to run is none, as shells have it."""
+"""Exit code where there is no such command, as shells have it."""
 MIB = 1 << 20
 UNITS = {"MB": MIB, "MIB": MIB, "GB": 1024 * MIB, "GIB": 1024 * MIB}
 """Cards are sold by GB and have as many GiB."""
@@ -48,20 +48,16 @@ CARDS = {
     "T4": Card(75, 40),
     "RTX 2060": Card(75, 30),
     "RTX 3060": Card(86, 28),
-    "RTX 3070": Card(86, 46),
-    "RTX 3080": Card(86, 68),
     "RTX 3090": Card(86, 82),
-    "RTX 4060": Card(89, 24),
-    "RTX 4070": Card(89, 46),
-    "RTX 4080": Card(89, 76),
     "RTX 4090": Card(89, 128),
-    "RTX 5090": Card(120, 170),
     "L4": Card(89, 58),
     "L40S": Card(89, 142),
     "A100": Card(80, 108),
     "H100": Card(90, 132),
     "H200": Card(90, 132),
 }
+OTHER_MODELS = r"(?!\s*(ti|super|laptop|d|nvl)\b)"
+"""Words after a name with which it is another card's, of more or fewer multiprocessors."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -78,73 +74,72 @@ def main(arguments: Sequence[str] | None = None) -> int:
     run.add_argument("--count", type=int, default=1, help="number of cards, all alike")
     run.add_argument("--others", default="0MiB", help="memory of each that another program holds, like 2GiB")
     run.add_argument("--capability", type=int, help="compute capability times ten, of a card that is not known here")
+    run.add_argument("--multiprocessors", type=int, help="number of multiprocessors of such a card (default: 28)")
     run.add_argument("--convolution-workspace", default="0MiB", help="what cuDNN asks for at each convolution")
     run.add_argument("to_run", nargs="+", metavar="COMMAND")
     chosen = parser.parse_args(arguments)
     exit_on_sigterm()
-    environment = prepare_or_exit(here=chosen.here)
     try:
+        settings = card_settings(chosen) if chosen.command == "run" else {}
+        environment = prepare_or_exit(here=chosen.here)
         made = build(environment.python, chosen.torch, full=chosen.full)
         if chosen.command == "prepare":
             print(f"simulated card: {made.python}, torch {chosen.torch}", flush=True)
             return 0
-        settings = card_settings(
-            chosen.card, chosen.count, chosen.others, chosen.capability, chosen.convolution_workspace
-        )
     except InstallError as error:
         print(f"simulated card: {error}", file=sys.stderr, flush=True)
         return NOT_HERE if isinstance(error, NotHereError) else 1
     except KeyboardInterrupt:
-        print("simulated card: interrupted; the next call continues from here", flush=True)
+        print("simulated card: interrupted; the next call makes what is missing", file=sys.stderr, flush=True)
         return 130
     with table_of_holders(environment.variables) as table:
         variables = {**on_card(made, environment.variables), **settings, "SIMULATED_CARD_TABLE": table}
         if (program := shutil.which(chosen.to_run[0], path=variables["PATH"])) is None:
-            print(f"simulated card: there is no program {chosen.to_run[0]!r}", file=sys.stderr, flush=True)
+            told = f"simulated card: {chosen.to_run[0]!r} is no program that can be run.\n"
+            print(f"{told}  What to try: write `python` before a file of Python.", file=sys.stderr, flush=True)
             return NO_PROGRAM
         return run_in_foreground([program, *chosen.to_run[1:]], cwd=Path.cwd(), env=variables)
 
 
-def card_settings(
-    card: str, count: int, others: str, capability: int | None, convolution_workspace: str
-) -> dict[str, str]:
+def card_settings(chosen: argparse.Namespace) -> dict[str, str]:
     """Return the variables that say what the card is.
 
     Raises:
-        InstallError: A text is not understood.
+        InstallError: A text is not understood, or describes no card.
     """
-    name = SIZE.sub("", card).strip()
-    # Of a Ti or a Super it is another number of multiprocessors.
-    variants = {known: re.compile(rf"\b{known}\b(?!\s*(ti|super))", re.IGNORECASE) for known in CARDS}
-    known = next((CARDS[known] for known, variant in variants.items() if variant.search(name)), None)
-    if known is None and capability is None:
+    size, name = SIZE.search(chosen.card), SIZE.sub("", chosen.card).strip()
+    if not size or not name or not bytes_of(size[0], "--card"):
+        raise InstallError(f"--card {chosen.card!r} is no name and memory.\n  What to try: --card 'RTX 4090 24GB'.")
+    if chosen.count < 1:
+        raise InstallError(f"--count {chosen.count}: a machine without a card needs no simulated one")
+    if (others := bytes_of(chosen.others, "--others")) > (memory := bytes_of(size[0], "--card")):
+        raise InstallError(f"--others {chosen.others} is more than the card has, {size[0]}")
+    facts = next((CARDS[known] for known in CARDS if re.search(rf"\b{known}\b{OTHER_MODELS}", name, re.I)), None)
+    if facts is None and chosen.capability is None:
         raise InstallError(
             f"no card {name!r} is known here: {', '.join(CARDS)}.\n"
-            "  What to try: add --capability, like 86 for compute capability 8.6."
+            "  What to try: add --capability and --multiprocessors, like 86 (of compute capability 8.6) and 38."
         )
-    if count < 1:
-        raise InstallError(f"--count {count}: a machine without a card needs no simulated one")
-    facts = known or CARDS["RTX 3060"]
+    facts = facts or CARDS["RTX 3060"]
     return {
         "SIMULATED_CARD_NAME": f"{name} (simulated)",
-        "SIMULATED_CARD_BYTES": str(bytes_of(card, "--card")),
-        "SIMULATED_CARD_COUNT": str(count),
-        "SIMULATED_CARD_OTHERS_BYTES": str(bytes_of(others, "--others")),
-        "SIMULATED_CARD_CAPABILITY": str(capability or facts.capability),
-        "SIMULATED_CARD_MULTIPROCESSORS": str(facts.multiprocessors),
-        "SIMULATED_CARD_CONVOLUTION_BYTES": str(bytes_of(convolution_workspace, "--convolution-workspace")),
+        "SIMULATED_CARD_BYTES": str(memory),
+        "SIMULATED_CARD_COUNT": str(chosen.count),
+        "SIMULATED_CARD_OTHERS_BYTES": str(others),
+        "SIMULATED_CARD_CAPABILITY": str(chosen.capability or facts.capability),
+        "SIMULATED_CARD_MULTIPROCESSORS": str(chosen.multiprocessors or facts.multiprocessors),
+        "SIMULATED_CARD_CONVOLUTION_BYTES": str(bytes_of(chosen.convolution_workspace, "--convolution-workspace")),
     }
 
 
 def bytes_of(text: str, option: str) -> int:
-    """Return the bytes that the text of an option ends with or is, like ``2GiB``.
+    """Return the bytes that the text of an option says, like ``2GiB``.
 
     Raises:
-        InstallError: There are none.
+        InstallError: It is no size.
     """
-    if not (found := SIZE.search(text)):
-        example = f"'{text} 12GB'" if option == "--card" else "500MiB or 2GiB"
-        raise InstallError(f"{option} {text!r} names no size.\n  What to try: {option} {example}.")
+    if not (found := SIZE.fullmatch(text.strip())):
+        raise InstallError(f"{option} {text!r} is no size in MB, MiB, GB or GiB.\n  What to try: {option} 2GiB.")
     return int(float(found[1]) * UNITS[found[2].upper()])
 
 

@@ -128,7 +128,7 @@ def build_run(
             measures = is_new and start.forecast is not None and not ranks.reduces_in_backward
             run.summary = replace(run.summary, plan_is_open=measures)
             if auto_resume and checkpoint is None and ranks.is_first:
-                logger.warning("nothing to resume: %s", _why_nothing(earlier))
+                logger.warning("nothing to resume: %s", _why_nothing(earlier, directory))
             if earlier:
                 run.loader.accepted = Accepted(sets.accepted_identities(), everything=accepts_samples)
                 take_up(run, parts, start.configured_samples, directory, checkpoint, sets.accepted)
@@ -143,15 +143,17 @@ def build_run(
                     gc.unfreeze()
 
 
-def _why_nothing(run: RunDirectory | None) -> str:
-    """Say why a run that was to be resumed begins with step 1."""
-    if run is None:
-        return "there is no run of this name yet; it begins with step 1"
-    begins = "the newest run of this name has no checkpoint yet; it begins with step 1"
-    if (older := run.earlier_with_checkpoint) is None:
-        return begins
-    current = older.path.with_name(CURRENT)
-    return f"{begins}. The run {older.path} has checkpoints: to resume that one, let {current} lead to it"
+def _why_nothing(resumed: RunDirectory | None, directory: RunDirectory) -> str:
+    """Say why a run that was to be resumed begins with step 1 in ``directory``, and how to resume an earlier one."""
+    older = directory.earlier_with_checkpoint
+    gone = "the newest run of this name is gone" if older else "there is no run of this name yet"
+    why = "the newest run of this name has no checkpoint yet" if resumed else gone
+    if older is None:
+        return f"{why}; it begins with step 1"
+    current, name = older.path.with_name(CURRENT), older.path.name
+    command = f"ln -sfn {name} {current}" if current.is_symlink() else f"echo {name}> {current}"
+    way = f"{older.path} has checkpoints: to resume that run, stop this one, then `{command}`"
+    return f"{why}; it begins with step 1. {way}"
 
 
 def _kept_sets(

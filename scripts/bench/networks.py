@@ -35,7 +35,7 @@ from trainauto.memory.cost.cost_model import UPPER, CostModel  # noqa: E402
 from trainauto.options.load import load_options  # noqa: E402
 from trainauto.options.schema import Options  # noqa: E402
 from trainauto.storage.run_metadata import as_yaml  # noqa: E402
-from trainauto.tasks.sr.archs.missing_networks import OF_VIDEO, missing_networks  # noqa: E402
+from trainauto.tasks.sr.archs.foreign_networks import OF_VIDEO, missing_networks  # noqa: E402
 from trainauto.tasks.sr.spandrel_archs.library import INSTALL  # noqa: E402
 
 CARDS = ("RTX 3060 12GB", "RTX 4090 24GB")

@@ -269,7 +269,9 @@ def options_of(changes: Mapping[str, Any]) -> dict[str, Any]:
         "scale": 4,
         "device": "cpu",
         "num_threads": 1,
-        "datasets": {"train": {"type": "PairedImageDataset", "dataroot_gt": "not_read", "dataroot_lq": "not_there"}},
+        "datasets": {
+            "train": {"type": "PairedImageDataset", "dataroot_gt": "no/gt", "dataroot_lq": "no/lq"}
+        },  # any scale
     }
     return {**base, **changes, "train": {**train, **changes.get("train", {})}}
 

@@ -131,7 +131,12 @@ def test_resuming_a_finished_run_changes_nothing(tmp_path: Path, write_images: C
     shutil.rmtree(newer / "checkpoints")
     (newer / "checkpoints").mkdir()
     begun = train(options, "--auto_resume", "--force_yml", "train:total_iter=1")
-    assert f"{run.name} has checkpoints: to resume that one, let " in " ".join(begun.stdout.split()), begun
+    command = re.search(
+        r"has checkpoints: to resume that run, stop this one, then `(.*?)`", " ".join(begun.stdout.split())
+    )
+    assert command is not None, begun
+    subprocess.run(shlex.split(command[1]), cwd=tmp_path, check=True)
+    assert run_directory(options) == run
 
 
 def test_another_network_is_refused_in_words(tmp_path: Path, write_images: Callable[..., Path]) -> None:

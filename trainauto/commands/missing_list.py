@@ -3,7 +3,7 @@
 import json
 from textwrap import wrap
 
-from trainauto.tasks.sr.archs.missing_networks import OF_VIDEO, missing_networks
+from trainauto.tasks.sr.archs.foreign_networks import OF_VIDEO, missing_networks
 
 WIDEST = 80
 NOTHING = "nothing alike"

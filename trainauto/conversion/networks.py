@@ -8,25 +8,7 @@ from trainauto.conversion.draft import Draft
 from trainauto.conversion.known import near_argument
 from trainauto.options.foreign_files import Project
 from trainauto.options.source_locations import KeyPath
-from trainauto.tasks.sr.archs.missing_networks import OF_VIDEO, nearest_to
-
-NAMES: Mapping[Project, Mapping[str, str]] = {
-    Project.REDUX: {},
-    Project.BASICSR: {},
-    Project.NEOSR: {
-        "cugan": "realcugan",
-        "dat_m": "dat",
-        "patchgan": "patchgan",
-        "realplksr_l": "realplksr_large",
-        "realplksr_s": "realplksr_tiny",
-        "srformer_medium": "srformer",
-        "swinir_large": "swinir_l",
-        "swinir_medium": "swinir",
-        "swinir_small": "swinir_light",
-        "unet": "unetdiscriminatorsn",
-    },
-}
-"""Names of theirs, in lower case, that are others here."""
+from trainauto.tasks.sr.archs.foreign_networks import NAMES, OF_VIDEO, nearest_to
 
 SCALES = ("scale", "sr_rate", "upscale", "upscaling_factor", "upsampling", "up_scale")
 CHANNELS_IN = (

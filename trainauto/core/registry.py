@@ -81,7 +81,7 @@ class Registry(Generic[T]):
         """Return the name to show of the component called ``name``, an alias of it included.
 
         Raises:
-            InputError: there is none; the message names the nearest.
+            InputError: there is none, as for :meth:`get`.
         """
         return self.name_of(self.get(name))
 
@@ -93,7 +93,7 @@ class Registry(Generic[T]):
         """Return the further names of the component called ``name``, as they were given.
 
         Raises:
-            InputError: there is none; the message names the nearest.
+            InputError: there is none, as for :meth:`get`.
         """
         component = self.get(name)
         return [shown for key, shown in self._shown.items() if key in self._aliases and self._entries[key] is component]

@@ -120,9 +120,9 @@ class RunDirectory:
     @property
     def earlier_with_checkpoint(self) -> "RunDirectory | None":
         """The newest run of the same name before this one that has a checkpoint."""
-        runs = {folder.parents[1] for folder in self.path.parent.glob("*/checkpoints/step_*")}
-        before = [run for run in runs if run.name < self.path.name]  # `current` comes after all dates
-        return RunDirectory(max(before)) if before else None
+        runs = {state.parents[2] for state in self.path.parent.glob("*/checkpoints/step_*/state.pt")}
+        before = [run for run in runs if () < _beginning_of(run) < _beginning_of(self.path)]
+        return RunDirectory(max(before, key=_beginning_of)) if before else None
 
     @property
     def of_steps(self) -> "RunDirectory":
@@ -279,6 +279,12 @@ class RunDirectory:
                 write_atomically(
                     self.undone / f"{number}_{path.name}", partial(_copy, path, start=start_bytes, end=None)
                 )
+
+
+def _beginning_of(folder: Path) -> tuple[str, int] | tuple[()]:
+    """Return when a run began, and as which of that second; nothing for a folder of another name."""
+    name = re.fullmatch(r"(\d{8}_\d{6})(?:_(\d+))?", folder.name)
+    return (name[1], int(name[2] or 1)) if name else ()
 
 
 def _make_folder(base: Path) -> Path:

@@ -15,10 +15,9 @@ from trainauto.archs import ARCHS, is_discriminator
 from trainauto.cli import main
 from trainauto.commands.network_facts import PUBLISHED, facts_of, found_out
 from trainauto.commands.network_list import crops_in_words, networks_table, scales_in_words
-from trainauto.conversion.networks import NAMES
 from trainauto.core.errors import InputError
 from trainauto.options.foreign_files import Project
-from trainauto.tasks.sr.archs.missing_networks import OF_VIDEO, missing_networks
+from trainauto.tasks.sr.archs.foreign_networks import MISSING, NAMES, OF_VIDEO, missing_networks
 
 BUILT_IN = [name for name in ARCHS if ARCHS.get(name).__module__.startswith("trainauto.")]  # other tests have plugins
 ENLARGING = [name for name in BUILT_IN if not is_discriminator(ARCHS.get(name))]
@@ -199,8 +198,10 @@ def test_networks_of_other_projects_that_are_missing(capsys: pytest.CaptureFixtu
 
 
 def test_the_table_of_missing_networks_has_those_of_all_templates_and_none_that_is_here() -> None:
-    """A network that is added leaves the table of trainauto/tasks/sr/archs/missing_networks.py."""
+    """A network that is added leaves the table of trainauto/tasks/sr/archs/foreign_networks.py."""
     found = missing_networks()
+    assert set(MISSING) == set(NAMES) == set(Project)
+    assert {here for names in NAMES.values() for here in names.values()} <= set(BUILT_IN)
     assert [name for name in found if name in ARCHS] == []
     assert {near for _, near in found.values() if near} <= set(BUILT_IN)
     files = json.loads((Path(__file__).parents[3] / "docs" / "benchmarks" / "conversion.json").read_text())["files"]
@@ -217,6 +218,9 @@ def test_the_table_of_missing_networks_has_those_of_all_templates_and_none_that_
         ("hma_medium", "The nearest one here is 'hat_s'."),
         ("StyleGAN2Generator", "none here is alike"),
         ("EDVR", "a network of video"),
+        ("edvr_l", "a network of video"),
+        ("unet", "neosr calls a network so that is 'unetdiscriminatorsn' here."),
+        ("realplksr_s", "'realplksr_tiny' here"),
         ("spam", "Did you mean 'span'?"),
     ],
 )

@@ -25,14 +25,18 @@ def test_create_makes_a_timestamped_folder_and_current_leads_to_it(tmp_path: Pat
 
 def test_the_newest_earlier_run_with_a_checkpoint_is_found(tmp_path: Path) -> None:
     base = tmp_path / "demo"
-    names = [f"2025010{day}_000000" for day in range(1, 6)]
+    names = ["20250101_000000", *(f"20250102_000000{number}" for number in ("_2", "_10")), "20250103_000000", "kept"]
     for name in names:
         (base / name / "checkpoints").mkdir(parents=True)
     (base / "current").symlink_to(names[1])
-    assert RunDirectory(base / names[3]).earlier_with_checkpoint is None
-    for name in (names[0], names[1], names[3], names[4]):
-        (base / name / "checkpoints" / "step_00000004").mkdir()
-    assert RunDirectory(base / names[3]).earlier_with_checkpoint == RunDirectory(base / names[1])
+    newest = RunDirectory(base / names[3])
+    for name in names:
+        (base / name / "checkpoints" / "step_00000004").mkdir()  # half deleted
+    assert newest.earlier_with_checkpoint is None
+    for name in names:
+        (base / name / "checkpoints" / "step_00000004" / "state.pt").touch()
+    assert newest.earlier_with_checkpoint == RunDirectory(base / names[2])
+    assert RunDirectory(base / names[0]).earlier_with_checkpoint is None
 
 
 def test_a_second_run_in_the_same_second_gets_a_suffix_and_is_current(

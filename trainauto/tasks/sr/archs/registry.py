@@ -25,7 +25,7 @@ from typing import Any
 from torch import nn
 
 from trainauto.core.registry import Registry
-from trainauto.tasks.sr.archs.missing_networks import advice_about
+from trainauto.tasks.sr.archs.foreign_networks import advice_about
 
 ARCHS: Registry[Callable[..., nn.Module]] = Registry("network", advice_about=advice_about)
 """Networks by registered name."""

@@ -1,4 +1,4 @@
-"""Networks that traiNNer-redux, BasicSR and neosr have and trainauto has not, each with the nearest one that is here.
+"""Networks as traiNNer-redux, BasicSR and neosr call them: what they are called here, or which one here is nearest.
 
 This is the one place that says so. ``convert``, errors about ``type``, ``list archs --missing``, docs/networks.md and
 docs/convert.md read it.
@@ -6,6 +6,24 @@ A network that is added here leaves it; a test fails until it does.
 """
 
 from collections.abc import Mapping
+
+NAMES: Mapping[str, Mapping[str, str]] = {
+    "traiNNer-redux": {},
+    "BasicSR": {},
+    "neosr": {
+        "cugan": "realcugan",
+        "dat_m": "dat",
+        "patchgan": "patchgan",
+        "realplksr_l": "realplksr_large",
+        "realplksr_s": "realplksr_tiny",
+        "srformer_medium": "srformer",
+        "swinir_large": "swinir_l",
+        "swinir_medium": "swinir",
+        "swinir_small": "swinir_light",
+        "unet": "unetdiscriminatorsn",
+    },
+}
+"""By project: its names, in lower case, of networks that have others here."""
 
 MISSING: Mapping[str, Mapping[str, str]] = {
     "traiNNer-redux": {
@@ -65,12 +83,16 @@ def nearest_to(name: str) -> str:
 
 
 def advice_about(name: str) -> str:
-    """Return what to do about the name of a network of theirs; empty where it is none."""
-    if name.lower() in OF_VIDEO:
+    """Return what to write in place of a network's name that is one of theirs; empty where it is none."""
+    lower = name.lower()
+    for project, names in NAMES.items():
+        if here := names.get(lower):
+            return f"{project} calls a network so that is '{here}' here."
+    if lower.partition("_")[0] in OF_VIDEO:
         return "It is a network of video; there are none here."
     if near := nearest_to(name):
         return f"It is a network of another project. The nearest one here is '{near}'."
-    return "It is a network of another project; none here is alike." if name.lower() in _NEAREST else ""
+    return "It is a network of another project; none here is alike." if lower in _NEAREST else ""
 
 
 def missing_networks() -> dict[str, tuple[list[str], str]]:
